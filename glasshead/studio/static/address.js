@@ -7,18 +7,14 @@ const hasOwnUrl = location.protocol !== "about:";
 const REST = 200;
 
 let place = location.hash;
-/** @type {number} */
-let writing = null;
+let writing = /** @type {number} */ (null);
 
 /** Begin at a place, if the address names none. @param {string} [named]  With its "#" */
 export function beginAt(named) {
   place ||= named ?? "";
 }
 
-/**
- * The view, and what the address holds of it.
- * @returns {{view: string, state: Record<string, string>}}
- */
+/** @returns {{view: string, state: Record<string, string>}} */
 export function readAddress() {
   const [view, query] = place.slice(1).split("?");
   return { view, state: Object.fromEntries(new URLSearchParams(query ?? "")) };
@@ -64,11 +60,8 @@ export function onGoing(gone) {
   });
 }
 
-/**
- * Put names into the address before its "#"; null takes one away.
- * @param {Record<string, string | number | null>} changes
- */
-export function rememberInSearch(changes) {
+/** Put names into the address before its "#"; null takes one away. */
+export function rememberInSearch(/** @type {Record<string, string | number | null>} */ changes) {
   if (!hasOwnUrl) return;
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(changes)) {

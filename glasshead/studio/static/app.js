@@ -13,10 +13,8 @@ import { viewOf } from "./views/table.js";
 /** @import { Selected } from "./selection.js" */
 /** @import { Source } from "./source.js" */
 
-/**
- * A word or sentence by its name, with its places filled in.
- * @typedef {(name: string, places?: Record<string, any>) => string} Translate
- */
+// A word or sentence by its name, with its places filled in.
+/** @typedef {(name: string, places?: Record<string, any>) => string} Translate */
 
 /**
  * What the studio says of itself, or a report of itself.
@@ -27,8 +25,7 @@ import { viewOf } from "./views/table.js";
  * @property {Record<string, string | null>} views  In the order of their links: why a view is
  *   missing; null if none is missing
  * @property {string} first  The view that the page opens with
- * @property {Record<string, number>} limits
- * @property {Record<string, string>} languages
+ * @property {Record<string, number>} limits @property {Record<string, string>} languages
  * @property {import("./colors.js").Palettes} palette
  * @property {Record<string, string[]>} [notes]  What a report leaves out of a view
  * @property {"built_in" | "own" | null} tour  Whether there is one, and it was given
@@ -38,19 +35,14 @@ import { viewOf } from "./views/table.js";
 
 /** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
 
-/**
- * The text that a view begins with, and where it is from.
- * @typedef {{text: string, origin: string, why: string}} Sample
- */
+// The text that a view begins with, and where it is from.
+/** @typedef {{text: string, origin: string, why: string}} Sample */
 
 /**
  * What a view is given.
  * @typedef {object} Context
- * @property {Source} source
- * @property {About} about
- * @property {string} language
- * @property {Translate} t
- * @property {() => Promise<Sample>} sample
+ * @property {Source} source @property {About} about @property {string} language
+ * @property {Translate} t @property {() => Promise<Sample>} sample
  * @property {Record<string, string>} state  What the address holds of the view
  * @property {(changes: Record<string, any>) => void} remember  Puts names into the address; null
  *   takes one away
@@ -75,33 +67,23 @@ const AGAIN_AFTER = 1000;
 const NOTICE_FOR = 5000;
 
 export class Page {
-  /** @param {Source} source */
-  constructor(source) {
+  constructor(/** @type {Source} */ source) {
     this.source = source;
     this.leaving = new AbortController();
     this.frame = element("main", { id: "view", tabindex: "-1" });
     this.notice = element("div.notice", { role: "status" });
     this.reconnect = new Reconnect(this);
-    /** @type {About} */
-    this.about = null;
-    /** @type {Record<string, string>} */
-    this.words = {};
+    this.about = /** @type {About} */ (null);
+    this.words = /** @type {Record<string, string>} */ ({});
     this.language = "en";
-    /** @type {Record<string, HTMLAnchorElement>} */
-    this.links = {};
-    /** @type {string} */
-    this.shown = null;
-    /** @type {(() => Picture) | null} */
-    this.draw = null;
+    this.links = /** @type {Record<string, HTMLAnchorElement>} */ ({});
+    this.shown = /** @type {string} */ (null);
+    this.draw = /** @type {(() => Picture) | null} */ (null);
     this.noticeTimer = 0;
-    /** @type {Share} */
-    this.share = null;
-    /** @type {Selected} */
-    this.selection = {};
-    /** @type {import("./tour.js").Tour} */
-    this.tour = null;
-    /** @type {import("./present.js").Presentation} */
-    this.presentation = null;
+    this.share = /** @type {Share} */ (null);
+    this.selection = /** @type {Selected} */ ({});
+    this.tour = /** @type {import("./tour.js").Tour} */ (null);
+    this.presentation = /** @type {import("./present.js").Presentation} */ (null);
     this.guide = element("div");
     // What is loaded, in words.
     this.loaded = element("span");
@@ -123,11 +105,8 @@ export class Page {
     }
   }
 
-  /**
-   * Begin a tour, or tell above the view why there is none.
-   * @param {string} file  Its address; "" for the studio's own
-   * @param {number} [stop]
-   */
+  // Begin a tour, or tell above the view why there is none.
+  /** @param {string} file  Its address; "" for the studio's own @param {number} [stop] */
   async beginTour(file, stop) {
     try {
       const { Tour } = await import("./tour.js").catch(unreached);
@@ -149,7 +128,6 @@ export class Page {
     this.frame.after(this.presentation.element);
   }
 
-  /** Leave the presentation. */
   ended() {
     this.presentation = null;
     fill(this.notice);
@@ -167,8 +145,7 @@ export class Page {
     return wanted.map((each) => byScript.get(languageAndScript(each))).find(Boolean) ?? "en";
   }
 
-  /** @param {string} language */
-  async speak(language) {
+  async speak(/** @type {string} */ language) {
     this.words = await this.source.json("words", { lang: language });
     this.language = language;
     this.source.language = language;
@@ -188,14 +165,12 @@ export class Page {
     });
     this.links = Object.fromEntries(links);
     this.share = new Share(this);
-    /** @param {Event} event */
-    const skip = (event) => {
+    const skip = (/** @type {Event} */ event) => {
       event.preventDefault();
       this.frame.focus();
     };
     // Browsers do not scroll to a focused link that is partly visible.
-    /** @param {FocusEvent} event */
-    const onfocusin = ({ target }) => {
+    const onfocusin = (/** @type {FocusEvent} */ { target }) => {
       /** @type {Element} */ (target).scrollIntoView({ inline: "center", block: "nearest" });
     };
     const present = button(this.t("present.title"), () => this.present());
@@ -270,8 +245,7 @@ export class Page {
   }
 
   languageMenu() {
-    /** @param {string} chosen */
-    const speak = async (chosen) => {
+    const speak = async (/** @type {string} */ chosen) => {
       keep("localStorage", "language", chosen);
       await this.speak(chosen);
       /** @type {HTMLElement} */ (document.querySelector("header select")).focus();
@@ -327,18 +301,14 @@ export class Page {
     const name = isThere ? view : this.about.first;
     const state = isThere ? asked : {};
     if (!Object.keys(state).length) Object.assign(state, stateOf(name, this.selection));
-    const isCell = name === "steps" && state.layer !== undefined;
-    return { name, state: isCell && !this.hasCells ? {} : state };
-  }
-
-  /** Whether there is a model, whose heads the view "steps" works out. */
-  get hasCells() {
     const { kind } = this.about.subject;
-    return !this.source.offline && kind !== null && kind !== "weights";
+    // The view "steps" works out the heads of a model.
+    const hasCells = !this.source.offline && kind !== null && kind !== "weights";
+    const isCell = name === "steps" && state.layer !== undefined;
+    return { name, state: isCell && !hasCells ? {} : state };
   }
 
-  /** @param {string} name */
-  mark(name) {
+  mark(/** @type {string} */ name) {
     for (const [view, link] of Object.entries(this.links)) {
       link.ariaCurrent = view === name ? "page" : null;
       link.classList.toggle("absent", this.about.views[view] !== null);
@@ -385,7 +355,11 @@ export class Page {
       t: this.t,
       remember: (changes) => {
         if (signal.aborted) return;
-        remember(name, state, changes);
+        for (const [key, value] of Object.entries(changes)) {
+          if (value === null || value === undefined) delete state[key];
+          else state[key] = String(value);
+        }
+        writeAddress(name, state);
         this.selection = selectionOf(name, state) ?? this.selection;
       },
       picture: (draw) => {
@@ -397,10 +371,8 @@ export class Page {
     };
   }
 
-  /**
-   * Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
-   * @param {Error} error @param {HTMLElement} frame @param {AbortSignal} signal
-   */
+  // Tell what went wrong: wait for a studio that is away, show a refusal, and throw a fault.
+  /** @param {Error} error @param {HTMLElement} frame @param {AbortSignal} signal */
   failed(error, frame, signal) {
     if (signal.aborted || error.name === "AbortError") return;
     if (error instanceof Unreachable) {
@@ -426,13 +398,14 @@ export class Page {
     return [element("p.note", withCode(this.t(this.about.views[name]))), others];
   }
 
-  /** @param {string} sentence */
-  refusal(sentence) {
-    const again = this.source.offline ? null : button(this.t("shell.again"), () => this.again());
-    return this.refused(sentence, again);
+  refusal(/** @type {string} */ sentence) {
+    const again = async () => {
+      await this.renew().catch((error) => this.failed(error, this.frame, this.leaving.signal));
+    };
+    return this.refused(sentence, !this.source.offline && button(this.t("shell.again"), again));
   }
 
-  /** @param {string} sentence @param {HTMLElement} [again] */
+  /** @param {string} sentence @param {HTMLElement | false} [again] */
   refused(sentence, again) {
     return element("div.refused", { role: "alert" }, element("p", sentence), again);
   }
@@ -455,14 +428,6 @@ export class Page {
     await this.open();
   }
 
-  async again() {
-    try {
-      await this.renew();
-    } catch (error) {
-      this.failed(error, this.frame, this.leaving.signal);
-    }
-  }
-
   /** @param {string} name  Of the notice */
   say(name) {
     clearTimeout(this.noticeTimer);
@@ -476,18 +441,6 @@ export class Page {
 /** Let code that did not arrive be told of as a studio that is away. @returns {never} */
 function unreached() {
   throw new Unreachable("");
-}
-
-/**
- * Put changes into what the address holds of a view.
- * @param {string} view @param {Record<string, string>} state @param {Record<string, any>} changes
- */
-function remember(view, state, changes) {
-  for (const [key, value] of Object.entries(changes)) {
-    if (value === null || value === undefined) delete state[key];
-    else state[key] = String(value);
-  }
-  writeAddress(view, state);
 }
 
 /** A number in few letters, such as 260K. @param {number} count @param {string} language */

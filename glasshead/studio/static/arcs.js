@@ -10,15 +10,11 @@ import { pointing } from "./selection.js";
 /** @import { Children } from "./dom.js" */
 /** @import { Selection } from "./selection.js" */
 
-/**
- * A head whose arcs are shown: its color, and its weights by rows.
- * @typedef {{name: string, color: string, values: Float32Array}} ArcHead
- */
+// A head whose arcs are shown: its color, and its weights by rows.
+/** @typedef {{name: string, color: string, values: Float32Array}} ArcHead */
 
-/**
- * Where a token stands in its frame, in pixels.
- * @typedef {{left: number, top: number, bottom: number, line: number}} Place
- */
+// Where a token stands in its frame, in pixels.
+/** @typedef {{left: number, top: number, bottom: number, line: number}} Place */
 
 // Weights that have an arc, and those that have one while they are not pointed at.
 const LEAST = 0.02;
@@ -39,12 +35,9 @@ export class Arcs {
     this.selection = selection;
     // The query whose arcs are drawn.
     this.query = 0;
-    /** @type {string[]} */
-    this.words = [];
-    /** @type {ArcHead[]} */
-    this.heads = [];
-    /** @type {HTMLButtonElement[]} */
-    this.tokens = [];
+    this.words = /** @type {string[]} */ ([]);
+    this.heads = /** @type {ArcHead[]} */ ([]);
+    this.tokens = /** @type {HTMLButtonElement[]} */ ([]);
     const listeners = pointing(selection);
     this.over = svgNode("svg", { class: "over", "aria-hidden": "true" });
     this.text = element("p.words", {
@@ -56,8 +49,7 @@ export class Arcs {
     });
     this.element = element("div.arcs", this.over, this.text);
     // Where the tokens stand, until they are laid out again.
-    /** @type {Place[] | null} */
-    this.measured = null;
+    this.measured = /** @type {Place[] | null} */ (null);
     const laidOut = () => {
       this.measured = null;
       this.draw();
@@ -66,11 +58,8 @@ export class Arcs {
     document.fonts.ready.then(laidOut);
   }
 
-  /**
-   * @param {string[]} words
-   * @param {ArcHead[]} heads  The last one is described
-   * @param {number | null} query  None: the most telling one
-   */
+  // The last head is described; of no query, the most telling one is shown.
+  /** @param {string[]} words @param {ArcHead[]} heads @param {number | null} query */
   show(words, heads, query) {
     this.heads = heads;
     if (JSON.stringify(words) !== JSON.stringify(this.words)) {
@@ -94,8 +83,7 @@ export class Arcs {
 
   /** The tokens in frames that no line breaks: one for each word. */
   inWords() {
-    /** @type {HTMLElement[]} */
-    const frames = [];
+    const frames = /** @type {HTMLElement[]} */ ([]);
     this.tokens.forEach((token, at) => {
       if (!at || /^\s/.test(this.words[at])) frames.push(element("span.word"));
       frames.at(-1).append(token);
@@ -218,19 +206,14 @@ export class Arcs {
     return svgNode("path", look, textNode("title", {}, told));
   }
 
-  /**
-   * A curve between two tokens, above the words of a line or below them. Between lines, it leaves the
-   * upper line by the right margin, and comes into the lower line by the left one.
-   * @param {Place} from @param {Place} to
-   * @param {number} shift  Pixels to the right
-   * @param {boolean} isAbove
-   */
+  // A curve between two tokens, above the words of a line or below, shifted by pixels. Between lines,
+  // it leaves the upper one by the right margin, and comes into the lower one by the left margin.
+  /** @param {Place} from @param {Place} to @param {number} shift @param {boolean} isAbove */
   arc(from, to, shift, isAbove) {
     const { first, between, under } = this.bows;
     const start = from.left + shift;
     const end = to.left + shift;
-    /** @param {Place} place */
-    const edgeOf = ({ top, bottom }) => (isAbove ? top : bottom);
+    const edgeOf = (/** @type {Place} */ { top, bottom }) => (isAbove ? top : bottom);
     /** How far a curve bends away. @param {Place} place @param {number} across */
     const bend = ({ line }, across) => {
       const most = isAbove ? (line ? between : first) : under;
@@ -266,11 +249,8 @@ function press(token, isQuery) {
   token.ariaPressed = String(isQuery);
 }
 
-/**
- * The query whose look at another token is the sharpest and the furthest.
- * @param {Float32Array} values  Weights by rows
- * @param {number} length
- */
+// The query whose look at another token is the sharpest and the furthest.
+/** @param {Float32Array} values  Weights by rows @param {number} length */
 export function tellingQuery(values, length) {
   const best = range(length).map((query) => {
     const scores = rowAt(values, query, length).map((value, key) => {
@@ -281,25 +261,17 @@ export function tellingQuery(values, length) {
   return largestAt(best);
 }
 
-/**
- * The names of heads with their colors, and what else belongs to each.
- * @param {ArcHead[]} heads @param {(at: number) => Children} [more]
- */
+// The names of heads with their colors, and what else belongs to each.
+/** @param {ArcHead[]} heads @param {(at: number) => Children} [more] */
 export function keysOf(heads, more) {
   return heads.map(({ name, color }, at) => {
-    const swatch = element("span.swatch", { "aria-hidden": "true" });
-    swatch.style.background = color;
-    return element("span.key", swatch, name, more?.(at));
+    const look = { "aria-hidden": "true", style: { background: color } };
+    return element("span.key", element("span.swatch", look), name, more?.(at));
   });
 }
 
-/**
- * The sentence about the key that a query looks at most.
- * @param {Translate} t
- * @param {number[]} head  Its layer and itself
- * @param {Arcs} arcs
- * @param {boolean} [isAway]  Whether the head is ablated
- */
+// The sentence about the key that a query looks at most; the head may be ablated.
+/** @param {Translate} t @param {number[]} head @param {Arcs} arcs @param {boolean} [isAway] */
 export function whereItLooks(t, [layer, head], arcs, isAway) {
   const { words, query } = arcs;
   const { key, weight: most } = arcs.strongest();

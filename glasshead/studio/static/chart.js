@@ -9,9 +9,7 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
 /**
  * A chart as it is drawn at a width.
  * @typedef {object} Plot
- * @property {Mark[]} marks
- * @property {LegendEntry[]} [legend]
- * @property {number} height
+ * @property {Mark[]} marks @property {LegendEntry[]} [legend] @property {number} height
  * @property {number[]} steps  Where the cross-hair can stand, in order
  * @property {(x: number) => number} stepAt  The nearest of them to a place
  * @property {ReturnType<typeof stepAxis>} x
@@ -22,14 +20,9 @@ import { grouped, range, significant, ticks, within } from "./numbers.js";
  */
 
 /**
- * What a legend names.
- * @typedef {object} LegendEntry
- * @property {string} label
- * @property {string} color
- * @property {string} [sign]  A letter in place of a line
- * @property {boolean} [dots]
- * @property {number} [width]
- * @property {number} [opacity]
+ * What a legend names; a sign is a letter in place of a line.
+ * @typedef {{label: string, color: string, sign?: string, dots?: boolean, width?: number,
+ *   opacity?: number}} LegendEntry
  */
 
 // The size of letters; those of a presentation are still larger, as a chart fills the screen.
@@ -49,8 +42,7 @@ export class Cursor {
     this.row = row;
     this.remember = remember;
     this.kept = step;
-    /** @type {Set<Chart>} */
-    this.charts = new Set();
+    this.charts = /** @type {Set<Chart>} */ (new Set());
   }
 
   /** Stand at a step for a while, until the pointer leaves. @param {number | null} step */
@@ -59,15 +51,13 @@ export class Cursor {
     for (const chart of this.charts) chart.cross();
   }
 
-  /** @param {number | null} step */
-  keep(step) {
+  keep(/** @type {number | null} */ step) {
     this.kept = step;
     this.remember({ at: step });
     this.show(step);
   }
 
-  /** @param {number} row */
-  choose(row) {
+  choose(/** @type {number} */ row) {
     if (row === this.row) return;
     this.row = row;
     this.remember({ head: row });
@@ -79,10 +69,8 @@ export class Cursor {
   }
 }
 
-/**
- * A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
- * it stands.
- */
+// A heading, a drawing through which pointer and arrows lead the cross-hair, and the numbers where
+// it stands.
 export class Chart {
   /**
    * @param {string} title @param {Cursor} cursor @param {(width: number) => Plot} plotter
@@ -91,8 +79,7 @@ export class Chart {
   constructor(title, cursor, plotter, heading = "h3") {
     this.cursor = cursor;
     this.plotter = plotter;
-    /** @type {Plot | null} */
-    this.plot = null;
+    this.plot = /** @type {Plot | null} */ (null);
     this.picture = svgNode("svg", { class: "picture", "aria-hidden": "true" });
     this.crossHair = svgNode("svg", { class: "cross", "aria-hidden": "true" });
     this.legend = element("p.legend");
@@ -149,8 +136,7 @@ export class Chart {
     });
   }
 
-  /** @param {KeyboardEvent} event */
-  walk(event) {
+  walk(/** @type {KeyboardEvent} */ event) {
     if (!this.plot?.steps.length) return;
     const { cursor } = this;
     const { steps, rows } = this.plot;
@@ -163,8 +149,7 @@ export class Chart {
     event.preventDefault();
   }
 
-  /** @param {PointerEvent} event */
-  point(event) {
+  point(/** @type {PointerEvent} */ event) {
     const { cursor, plot } = this;
     if (!plot?.steps.length) return;
     const { x, y } = placeIn(this.frame, event);
@@ -174,22 +159,15 @@ export class Chart {
   }
 }
 
-/**
- * The step that a key leads to from another.
- * @param {number[]} steps @param {number | null} step
- * @param {number} down  Pages, where `right` is 0
- * @param {number} right
- */
+// The step that a key leads to from another; `down` counts in pages, where `right` is 0.
+/** @param {number[]} steps @param {number} step @param {number} down @param {number} right */
 function nextStep(steps, step, down, right) {
   const now = step === null ? steps.length : steps.findLastIndex((each) => each <= step);
   const pages = -Math.sign(down) * Math.ceil(steps.length / PAGES);
   return steps[within(now + (right || pages), steps.length)];
 }
 
-/**
- * A number of the readout, and what it is of.
- * @param {string} name @param {string} label @param {number | string | null} value
- */
+/** @param {string} name @param {string} label @param {number | string | null} value */
 export function reading(name, label, value, text = significant(/** @type {number} */ (value))) {
   const attributes = { "data-name": name, "data-value": String(value) };
   return element("span.told", attributes, `${label} `, element("b", text));
@@ -220,14 +198,13 @@ export function axis(low, high, start, end, logarithmic) {
 /**
  * The axis of steps; a logarithmic one begins with step 1.
  * @param {number} from @param {number} to @param {number} left @param {number} right
- * @param {number} y @param {boolean} [logarithmic]
+ * @param {number} y
  */
 export function stepAxis(from, to, left, right, y, logarithmic = false) {
   const line = axis(logarithmic ? Math.max(1, from) : from, to, left, right, logarithmic);
   /** @param {number} step */
   const place = (step) => line.place(logarithmic ? Math.max(step, 0.5) : step);
-  /** @type {Mark[]} */
-  const marks = [{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }];
+  const marks = /** @type {Mark[]} */ ([{ d: `M${left} ${y + 0.5}H${right}`, stroke: "quiet" }]);
   for (const step of line.ticks(90, 2).filter(Number.isInteger)) {
     const at = Math.round(place(step)) + 0.5;
     // Numbers at the ends stay within the chart.
@@ -239,11 +216,8 @@ export function stepAxis(from, to, left, right, y, logarithmic = false) {
   return { marks, place, stepAt: line.valueAt, left, right };
 }
 
-/**
- * Round numbers between two above 0, each some times the one before.
- * @param {number} low @param {number} high
- * @param {number} count  About how many
- */
+// Round numbers between two above 0, each some times the one before.
+/** @param {number} low @param {number} high @param {number} count  About how many */
 export function powers(low, high, count) {
   const first = Math.floor(Math.log10(low));
   const tens = range(Math.ceil(Math.log10(high)) - first + 1).map((at) => 10 ** (first + at));
@@ -274,10 +248,8 @@ export function smallText(text, x, y, anchor) {
   return { x, y, text, size: letterScale() > 1 ? LARGE_LETTER : LETTER, fill: "quiet", anchor };
 }
 
-/**
- * The sign of an alarm, which points down at a place.
- * @param {number} x @param {number} y @returns {Mark}
- */
+// The sign of an alarm, which points down at a place.
+/** @param {number} x @param {number} y @returns {Mark} */
 export function alarmAt(x, y) {
   return { d: `M${x - 5} ${y - 9}h10l-5 9z`, fill: "alarm", stroke: "paper" };
 }

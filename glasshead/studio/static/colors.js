@@ -1,25 +1,17 @@
 // Colors of weights: the library's own map, on light and on dark paper, linear or logarithmic.
 import { within } from "./numbers.js";
 
-/**
- * The colors of a map, from 0 to the largest weight, as "#rrggbb".
- * @typedef {{light: string[], dark: string[]}} Palettes
- */
+// The colors of a map, from 0 to the largest weight, as "#rrggbb".
+/** @typedef {{light: string[], dark: string[]}} Palettes */
 
-/**
- * The place of a weight in the map, counted from 0.
- * @typedef {(value: number) => number} ColorScale
- */
+// The place of a weight in the map, counted from 0.
+/** @typedef {(value: number) => number} ColorScale */
 
-/** @type {Palettes} */
-let palettes = { light: [], dark: [] };
+let palettes = /** @type {Palettes} */ ({ light: [], dark: [] });
 const darkPaper = matchMedia("(prefers-color-scheme: dark)");
 
-/**
- * Use a map of colors: `ramp` is its class in CSS, and `w0`, `w1`, … those of its colors.
- * @param {Palettes} given
- */
-export function usePalettes(given) {
+/** Use a map of colors: `ramp` is its class in CSS, and `w0`, `w1`, … those of its colors. */
+export function usePalettes(/** @type {Palettes} */ given) {
   palettes = given;
   const { light, dark } = given;
   const sheet = new CSSStyleSheet();
@@ -28,16 +20,14 @@ export function usePalettes(given) {
   document.adoptedStyleSheets = [sheet, ...document.adoptedStyleSheets.slice(1)];
 }
 
-/** @param {string[]} colors */
-function rulesOf(colors) {
+function rulesOf(/** @type {string[]} */ colors) {
   const levels = colors.map((color, at) => {
     return `.glasshead .w${at}{background:${color};color:${lettersOn(color)}}`;
   });
   return `.glasshead .ramp{background:linear-gradient(to right,${colors})}${levels.join("")}`;
 }
 
-/** Call when the paper turns dark or light. @param {() => void} changed */
-export function onPaper(changed) {
+export function onPaper(/** @type {() => void} */ changed) {
   darkPaper.addEventListener("change", changed);
 }
 
@@ -52,27 +42,17 @@ const PALE = 0.18;
 export const MOST_COLORS = CATEGORIES.light.length;
 
 /** Colors of things that stand side by side, such as heads. */
-export function categories() {
-  return darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light;
-}
+export const categories = () => (darkPaper.matches ? CATEGORIES.dark : CATEGORIES.light);
 
-export function ramp() {
-  return darkPaper.matches ? palettes.dark : palettes.light;
-}
+export const ramp = () => (darkPaper.matches ? palettes.dark : palettes.light);
 
-/**
- * What the page has said of each name, on its paper and in its language.
- * @type {Map<string, string>}
- */
-const known = new Map();
+// What the page has said of each name, on its paper and in its language.
+const known = /** @type {Map<string, string>} */ (new Map());
 let language = "";
 darkPaper.addEventListener("change", () => known.clear());
 
-/**
- * A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name.
- * @param {string} name
- */
-export function paperColor(name) {
+/** A color by its name in CSS: paper, sunk, ink, quiet, rule, accent, alarm; "" of another name. */
+export function paperColor(/** @type {string} */ name) {
   const { lang } = document.documentElement;
   if (lang !== language) known.clear();
   language = lang;
@@ -84,32 +64,22 @@ export function paperColor(name) {
 }
 
 /** A color by its name in CSS, or else the name, for what does not know CSS. @param {string} name */
-export function inkOf(name) {
-  return paperColor(name) || name;
-}
+export const inkOf = (name) => paperColor(name) || name;
 
-/**
- * A color of paper that another one covers in part, as "#rrggbb": without transparency, what is drawn
- * twice is not darker.
- * @param {string} name @param {number} part
- */
-export function faint(name, part) {
-  return mixed(paperColor("paper"), paperColor(name), part);
-}
+// A color of paper that another one covers in part, as "#rrggbb": without transparency, what is
+// drawn twice is not darker.
+/** @param {string} name @param {number} part */
+export const faint = (name, part) => mixed(paperColor("paper"), paperColor(name), part);
 
-/**
- * A color between two, as "#rrggbb".
- * @param {string} from  As "#rrggbb" or "#rgb"
- * @param {string} to @param {number} share
- */
+// A color between two, as "#rrggbb".
+/** @param {string} from  As "#rrggbb" or "#rgb" @param {string} to @param {number} share */
 export function mixed(from, to, share) {
   const [one, other] = [from, to].map(channels);
   const parts = one.map((each, at) => Math.round(each + (other[at] - each) * share));
   return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** @param {string} color */
-function channels(color) {
+function channels(/** @type {string} */ color) {
   const digits = color.length === 4 ? color.replace(/[^#]/g, "$&$&") : color;
   return [1, 3, 5].map((at) => parseInt(digits.slice(at, at + 2), 16));
 }
@@ -123,14 +93,9 @@ export function lettersOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > PALE ? "#000000" : "#ffffff";
 }
 
-/**
- * A scale from a weight to its place in the map.
- * @param {object} [ends]
- * @param {number} [ends.top]  Weight of the last color
- * @param {boolean} [ends.logarithmic]
- * @param {number} [ends.floor]  Share of `top` that has the first color, where it is logarithmic
- * @returns {ColorScale}
- */
+// A scale from a weight to its place in the map. The weight `top` has the last color; in a
+// logarithmic scale, its share `floor` has the first one.
+/** @param {{top?: number, logarithmic?: boolean, floor?: number}} [ends] @returns {ColorScale} */
 export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   const last = ramp().length - 1;
   const low = Math.log(floor * top);
@@ -142,12 +107,8 @@ export function scale({ top = 1, logarithmic = false, floor = 1e-4 } = {}) {
   };
 }
 
-/**
- * Color each pixel of a canvas.
- * @param {HTMLCanvasElement} canvas
- * @param {(pixel: number) => number | null} placeOf  Its place in the colors; null leaves it clear
- * @param {string[]} [colors]
- */
+// Color each pixel of a canvas by its place in the colors; null leaves it clear.
+/** @param {HTMLCanvasElement} canvas @param {(pixel: number) => number | null} placeOf */
 export function paint(canvas, placeOf, colors = ramp()) {
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);

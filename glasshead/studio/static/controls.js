@@ -6,9 +6,14 @@ import { Refused } from "./source.js";
 /** @import { Context, Translate } from "./app.js" */
 /** @import { Children } from "./dom.js" */
 
+// A value and the text that names it, or one that names itself.
+/** @typedef {(string | number)[] | string | number} Option */
+
+/** @typedef {HTMLElement & {set: (value: string | number) => void}} Control */
+
 /**
- * A value, and the text that names it, or a value that names itself.
- * @typedef {[string | number, string | number] | string | number} Option
+ * @typedef {(label: string, options: Option[], value: string | number,
+ *   chosen: (value: string) => void) => Control} MakeControl
  */
 
 // A longer text is not put into its field again.
@@ -16,10 +21,8 @@ const MOST_SHOWN = 20000;
 // Nor is a longer one in the address.
 const MOST_IN_ADDRESS = 1500;
 
-/**
- * @param {string} id  Of the field that the label is of
- * @param {string} label @param {...Children} held
- */
+// A field of that id with its label.
+/** @param {string} id @param {string} label @param {...Children} held */
 function labeled(id, label, ...held) {
   return element("div.control", element("label", { for: id }, label), held);
 }
@@ -29,11 +32,7 @@ function named(option) {
   return /** @type {any} */ (Array.isArray(option) ? option : [option, option]).map(String);
 }
 
-/**
- * A menu that drops down.
- * @param {string} label @param {Option[]} options @param {string | number} value
- * @param {(value: string) => void} chosen
- */
+/** A menu that drops down. @type {MakeControl} */
 export function menu(label, options, value, chosen) {
   const id = unique("menu");
   const select = element(
@@ -41,19 +40,14 @@ export function menu(label, options, value, chosen) {
     { id, onchange: () => chosen(select.value) },
     options.map(named).map(([each, text]) => element("option", { value: each }, text)),
   );
-  /** @param {string | number} each */
-  const set = (each) => {
+  const set = (/** @type {string | number} */ each) => {
     select.value = String(each);
   };
   set(value);
   return Object.assign(labeled(id, label, select), { set });
 }
 
-/**
- * Radio buttons that stand side by side.
- * @param {string} label @param {Option[]} options @param {string} value
- * @param {(value: string) => void} chosen
- */
+/** Radio buttons that stand side by side. @type {MakeControl} */
 export function choice(label, options, value, chosen) {
   const name = unique("choice");
   const held = options.map(named).map(([each, text]) => {
@@ -62,8 +56,7 @@ export function choice(label, options, value, chosen) {
     const input = element("input", { type: "radio", name, id, value: each, onchange });
     return { input, label: element("label", { for: id }, text) };
   });
-  /** @param {string} each */
-  const set = (each) => {
+  const set = (/** @type {string | number} */ each) => {
     for (const { input } of held) input.checked = input.value === each;
   };
   set(value);
@@ -85,8 +78,7 @@ export function slider(label, count, place, textOf, moved) {
     moved(Number(input.value));
   };
   const input = element("input", { type: "range", id, min: 0, max: count - 1, step: 1, oninput });
-  /** @param {number} next */
-  const set = (next) => {
+  const set = (/** @type {number} */ next) => {
     const text = String(textOf(next));
     input.value = String(next);
     output.textContent = text;
@@ -103,19 +95,13 @@ export function slider(label, count, place, textOf, moved) {
  * @param {(isLogarithmic: boolean) => void} chosen
  */
 export function scaleChoice(t, isLogarithmic, chosen) {
-  /** @type {[string, string][]} */
-  const scales = [
-    ["linear", t("shell.linear")],
-    ["log", t("shell.log")],
-  ];
+  const scales = ["linear", "log"].map((name) => [name, t(`shell.${name}`)]);
   const value = isLogarithmic ? "log" : "linear";
   return choice(t("shell.colors"), scales, value, (scale) => chosen(scale === "log"));
 }
 
-/**
- * Buttons that zoom in and out, and to all that there is, by the factor 0.
- * @param {Translate} t @param {(factor: number) => void} zoom @param {number} step
- */
+// Buttons that zoom in and out, and to all that there is, by the factor 0.
+/** @param {Translate} t @param {(factor: number) => void} zoom */
 export function zoomButtons(t, zoom, step = 2) {
   const all = button(t("shell.all"), () => zoom(0));
   const group = element(
@@ -149,8 +135,7 @@ export function textField(label, text, send, sent, most) {
   const plain = { autocomplete: "off", spellcheck: "false" };
   const field = element("input", { type: "text", id, maxlength: most, ...plain });
   field.value = text;
-  /** @param {Event} event */
-  const onsubmit = (event) => {
+  const onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
     if (field.value.trim()) sent(field.value);
   };
@@ -161,17 +146,14 @@ export function textField(label, text, send, sent, most) {
     element("label", { for: id }, label),
     row,
   );
-  /** @param {string} next */
-  const set = (next) => {
+  const set = (/** @type {string} */ next) => {
     field.value = next;
   };
   return Object.assign(form, { set });
 }
 
-/**
- * A file to choose, by a button in the words of the page.
- * @param {string} label @param {string} accept @param {(file: File | undefined) => void} chosen
- */
+// A file to choose, by a button in the words of the page.
+/** @param {string} label @param {string} accept @param {(file: File | undefined) => void} chosen */
 export function fileButton(label, accept, chosen) {
   const id = unique("file");
   const onchange = () => chosen(file.files[0]);
@@ -200,19 +182,13 @@ export class TextPicker {
       dir: "auto",
     });
     this.refusal = element("p.wrong", { role: "alert" });
-    this.element = this.layOut();
-  }
-
-  layOut() {
-    const { t, field } = this;
     const file = fileButton(t("shell.file"), ".txt,.md,text/*", (one) => this.sendFile(one));
     const send = element("button", { type: "submit" }, t("shell.read"));
-    /** @param {Event} event */
-    const onsubmit = (event) => {
+    const onsubmit = (/** @type {Event} */ event) => {
       event.preventDefault();
-      this.send(field.value);
+      this.send(this.field.value);
     };
-    return element(
+    this.element = element(
       "details.text",
       // One is open at a time.
       { name: "text" },
@@ -220,7 +196,7 @@ export class TextPicker {
       element(
         "form",
         { onsubmit },
-        labeled(field.id, t("shell.text"), field),
+        labeled(this.field.id, t("shell.text"), this.field),
         element("div.row", send, file),
         this.refusal,
       ),
@@ -235,24 +211,24 @@ export class TextPicker {
     this.put(text);
   }
 
-  /** @param {string} text */
-  put(text) {
+  put(/** @type {string} */ text) {
     if (text.length <= MOST_SHOWN) this.field.value = text;
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     fill(this.refusal);
     try {
-      await this.read(addressOf(await this.source.send(text), text));
+      const name = await this.source.send(text);
+      // The address holds a short text itself, so that it opens when the studio has forgotten it, and
+      // in another browser.
+      await this.read({ text: name, said: text.length <= MOST_IN_ADDRESS ? text : null });
       this.element.open = false;
     } catch (error) {
       this.failed(error);
     }
   }
 
-  /** @param {File | undefined} file */
-  async sendFile(file) {
+  async sendFile(/** @type {File | undefined} */ file) {
     if (!file) return;
     if (file.size > this.mostBytes) {
       const sizes = { size: grouped(file.size), most: grouped(this.mostBytes) };
@@ -275,20 +251,8 @@ export class TextPicker {
   }
 }
 
-/**
- * What the address holds of a text: its name, and the text itself where it is short, so that the
- * address opens it when the studio has forgotten it, and in another browser.
- * @param {string} name @param {string} text
- */
-function addressOf(name, text) {
-  return { text: name, said: text.length <= MOST_IN_ADDRESS ? text : null };
-}
-
-/**
- * The name of the text that a view begins with: that of the address, or else a sample.
- * @param {Context} context
- * @param {HTMLElement} told  Where it is said what the sample is from
- */
+// The name of the text that a view begins with: that of the address, or else a sample.
+/** @param {Context} context @param {HTMLElement} told  Where it is said what the sample is from */
 export async function firstText({ source, state, t, sample }, told) {
   if (state.said) return source.send(state.said);
   if (state.text) return state.text;
@@ -297,25 +261,19 @@ export async function firstText({ source, state, t, sample }, told) {
   return source.send(text);
 }
 
-/**
- * Say where a text is from that nobody has chosen.
- * @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why
- */
+// Say where a text is from that nobody has chosen.
+/** @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why */
 export function tellOrigin(told, t, origin, why) {
   fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
   told.toggleAttribute("data-why", Boolean(why));
 }
 
-/** The progress of long work. @param {string} label */
-export function progress(label) {
+export function progress(/** @type {string} */ label) {
   const id = unique("progress");
   const bar = element("progress", { id, max: 1 });
   const output = element("label", { for: id }, label);
   const made = element("div.progress", { role: "status" }, output, bar);
-  /**
-   * @param {number | null} share  From 0 to 1; null where nobody knows
-   * @param {string} [text]
-   */
+  /** @param {number | null} share  From 0 to 1; null where nobody knows @param {string} [text] */
   const show = (share, text) => {
     if (share === null) bar.removeAttribute("value");
     else bar.value = share;

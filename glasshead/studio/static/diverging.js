@@ -8,8 +8,7 @@ const STEPS = 48;
 
 /** @typedef {{fill: string, ink: string}} Tone  A color, and that of letters on it */
 
-/** @type {Record<string, Tone[]>} */
-const known = {};
+const known = /** @type {Record<string, Tone[]>} */ ({});
 
 /** All colors, from the lowest on; the middle one is that of 0. */
 export function tones() {
@@ -24,30 +23,18 @@ export function tones() {
 }
 
 /** The place of a number among the colors. @param {number} share  Of the largest, from −1 to 1 */
-export function tonePlace(share) {
-  return within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
-}
+export const tonePlace = (share) => within(Math.round((share + 1) * STEPS), 2 * STEPS + 1);
 
-/** @param {number} share */
-export function toneOf(share) {
-  return tones()[tonePlace(share)];
-}
+export const toneOf = (/** @type {number} */ share) => tones()[tonePlace(share)];
 
 /** The colors without those of letters. */
-export function divergingColors() {
-  return tones().map(({ fill }) => fill);
-}
+export const divergingColors = () => tones().map(({ fill }) => fill);
 
 /** All colors side by side, as CSS draws them. */
-export function divergingGradient() {
-  return `linear-gradient(to right, ${divergingColors().join(", ")})`;
-}
+export const divergingGradient = () => `linear-gradient(to right, ${divergingColors().join(", ")})`;
 
-/**
- * A difference with its sign; "–" where there is none.
- * @param {number | null | undefined} value
- * @param {number} [digits]  Decimals; not given: as in a sum
- */
+// A difference with its sign and so many decimals, or those of a sum; "–" where there is none.
+/** @param {number | null | undefined} value @param {number} [digits] */
 export function signed(value, digits) {
   if (value === null || value === undefined) return "–";
   const written = digits === undefined ? term(value) : decimal(value, digits);

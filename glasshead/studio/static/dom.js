@@ -11,11 +11,9 @@ import { within } from "./numbers.js";
 
 /** @typedef {Partial<GlobalEventHandlers> & {[name: string]: any}} Attributes */
 
-/**
- * What an element holds. What is null, undefined or false is left out, so that a part may depend
- * on a condition.
- * @typedef {Node | string | number | boolean | null | undefined | Children[]} Children
- */
+// What an element holds. What is null, undefined or false is left out, so that a part may depend
+// on a condition.
+/** @typedef {Node | string | number | boolean | null | undefined | Children[]} Children */
 
 /**
  * Create an element.
@@ -34,21 +32,23 @@ export function element(name, ...held) {
     if (value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (key === "value") /** @type {HTMLInputElement} */ (made).value = value;
+    else if (key === "style") setStyle(made, value);
     else made.setAttribute(key, value === true ? "" : value);
   }
   fill(made, /** @type {Children} */ (held));
   return /** @type {ElementOf<Name>} */ (made);
 }
 
-/** Whether a value is an object in braces, which no child of an element is. @param {any} value */
-function isPlain(value) {
-  return value?.constructor === Object;
+/** @param {HTMLElement | SVGElement} node @param {Record<string, string | number>} values */
+export function setStyle({ style }, values) {
+  for (const [name, value] of Object.entries(values)) style.setProperty(name, String(value));
 }
 
-/**
- * Replace all that an element holds; the same texts stay, as new ones would be laid out again.
- * @param {Element} frame @param {...Children} children
- */
+/** Whether a value is an object in braces, which no child of an element is. @param {any} value */
+const isPlain = (value) => value?.constructor === Object;
+
+// Replace all that an element holds; the same texts stay, as new ones would be laid out again.
+/** @param {Element} frame @param {...Children} children */
 export function fill(frame, ...children) {
   const all = /** @type {any[]} */ (children).flat(Infinity);
   const left = all.filter((child) => ![null, undefined, false].includes(child));
@@ -59,12 +59,9 @@ export function fill(frame, ...children) {
   if (!isSame || left.length !== before.length) frame.replaceChildren(...left);
 }
 
-/**
- * A text that stands alone, with a capital letter; one that begins with no word, as with the name of
- * a file or of a setting, keeps its letters.
- * @param {string} text
- */
-export function capitalized(text) {
+// A text that stands alone, with a capital letter; one that begins with no word, as with the name of
+// a file or of a setting, keeps its letters.
+export function capitalized(/** @type {string} */ text) {
   const { lang } = document.documentElement;
   return text.replace(/^[a-zçğıöşü](?=\p{L}*[\s,])/u, (letter) =>
     letter.toLocaleUpperCase(lang || "en"),
@@ -77,10 +74,8 @@ export function setAttributes(node, values) {
   return node;
 }
 
-/**
- * The names and values of an object that are not null or undefined.
- * @param {Attributes} values @returns {[string, any][]}
- */
+// The names and values of an object that are not null or undefined.
+/** @param {Attributes} values @returns {[string, any][]} */
 export function given(values) {
   return Object.entries(values ?? {}).filter(([, value]) => value !== null && value !== undefined);
 }
@@ -95,30 +90,23 @@ export function button(text, onclick, name) {
 }
 
 /** A heading of a row or a column. @param {"row" | "col"} scope @param {...Children} held */
-export function headingCell(scope, ...held) {
-  return element("th", { scope }, held);
-}
+export const headingCell = (scope, ...held) => element("th", { scope }, held);
 
 /** A frame that scrolls, by the keyboard too. @param {string} label @param {...Children} held */
 export function scrolling(label, ...held) {
   return element("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, held);
 }
 
-/**
- * A sentence whose commands, between backticks, are code.
- * @param {string} sentence @returns {Children}
- */
+// A sentence whose commands, between backticks, are code.
+/** @param {string} sentence @returns {Children} */
 export function withCode(sentence) {
   return sentence.split("`").map((part, at) => (at % 2 ? element("code", part) : part));
 }
 
 /**
- * A table in a frame that scrolls.
+ * A table in a frame that scrolls, and has a label. Its headings are cells, or texts of theirs.
  * @param {string} name  The element's name: "table", or with classes
- * @param {string} caption
- * @param {Children[]} headings  Cells of the head, or texts of theirs
- * @param {Children[]} rows  Cells of each row
- * @param {string} label  Name of the frame
+ * @param {string} caption @param {Children[]} headings @param {Children[]} rows  Cells of each row
  */
 export function table(name, caption, headings, rows, label = caption) {
   const body = rows.map((cells) => element("tr", cells));
@@ -135,12 +123,9 @@ export function table(name, caption, headings, rows, label = caption) {
   );
 }
 
-/**
- * The rows and columns that a key moves by; null where it moves nothing, or is for the browser.
- * @param {KeyboardEvent} event
- * @param {number} page  Rows of a page
- * @returns {[number, number] | null}
- */
+// The rows and columns that a key moves by, of which a page has so many rows; null where it moves
+// nothing, or is for the browser.
+/** @param {KeyboardEvent} event @returns {[number, number] | null} */
 export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
   if (altKey || ctrlKey || metaKey) return null;
   /** @type {Record<string, [number, number]>} */
@@ -157,26 +142,20 @@ export function moveOf({ key, altKey, ctrlKey, metaKey }, page = Infinity) {
   return moves[key] ?? null;
 }
 
-/**
- * A token as sentences name it: without the spaces around it, and each of them by a sign if
- * there is nothing else; an empty token by the same sign.
- * @param {string} token
- */
-export function tokenName(token) {
+// A token as sentences name it: without the spaces around it, and each of them by a sign if
+// there is nothing else; an empty token by the same sign.
+export function tokenName(/** @type {string} */ token) {
   return token.trim() || token.replaceAll("\n", "\\n").replace(/\s/g, "␣") || "␣";
 }
 
-/**
- * How much larger letters are than at first, which present.css says: what is drawn in pixels grows, too.
- */
+// How much larger letters are than at first, which present.css says: what is drawn in pixels grows,
+// too.
 export function letterScale() {
   return Number(getComputedStyle(document.documentElement).getPropertyValue("--large")) || 1;
 }
 
-/**
- * Where an event is in an element, in pixels for letters of the usual size.
- * @param {Element} one @param {MouseEvent} event
- */
+// Where an event is in an element, in pixels for letters of the usual size.
+/** @param {Element} one @param {MouseEvent} event */
 export function placeIn(one, { clientX, clientY }) {
   const { left, top } = one.getBoundingClientRect();
   const large = letterScale();
@@ -205,15 +184,13 @@ export function leadsToCells({ size, at, go, page }) {
     const [rows, columns] = size();
     go(within(row, rows), within(column, columns), isKept);
   };
-  /** @param {MouseEvent} event */
-  const pointed = ({ currentTarget, clientX, clientY, type }) => {
+  const pointed = (/** @type {MouseEvent} */ { currentTarget, clientX, clientY, type }) => {
     const frame = /** @type {Element} */ (currentTarget).getBoundingClientRect();
     const [rows, columns] = size();
     const row = Math.floor(((clientY - frame.top) / frame.height) * rows);
     lead(row, Math.floor(((clientX - frame.left) / frame.width) * columns), type === "click");
   };
-  /** @param {KeyboardEvent} event */
-  const onkeydown = (event) => {
+  const onkeydown = (/** @type {KeyboardEvent} */ event) => {
     const move = moveOf(event, page);
     if (!move) return;
     event.preventDefault();

@@ -8,13 +8,10 @@ import { svgNode } from "./marks.js";
 // Letters of this size are measured.
 const MEASURED = 100;
 
-/** @type {Map<string, {ascent: number, descent: number}>} */
-const metrics = new Map();
+const metrics = /** @type {Map<string, {ascent: number, descent: number}>} */ (new Map());
 
-/**
- * How far letters reach above and below their line, of their size.
- * @param {CSSStyleDeclaration} style
- */
+// How far letters reach above and below their line, of their size.
+/** @param {CSSStyleDeclaration} style */
 export function metricsOf({ fontFamily, fontWeight, fontStyle }) {
   const font = `${fontStyle} ${fontWeight} ${MEASURED}px ${fontFamily}`;
   if (!metrics.has(font)) {
@@ -26,14 +23,10 @@ export function metricsOf({ fontFamily, fontWeight, fontStyle }) {
   return metrics.get(font);
 }
 
-/** @type {Map<string, Color | null>} */
-const colors = new Map();
+const colors = /** @type {Map<string, Color | null>} */ (new Map());
 
-/**
- * A color of CSS as every program reads it; null of one that is not seen.
- * @param {string} written
- */
-export function colorOf(written) {
+/** A color of CSS as every program reads it; null of one that is not seen. */
+export function colorOf(/** @type {string} */ written) {
   if (!colors.has(written)) {
     const pen = element("canvas", { width: 1, height: 1 }).getContext("2d");
     pen.fillStyle = written;
@@ -46,10 +39,8 @@ export function colorOf(written) {
   return colors.get(written);
 }
 
-/**
- * The ground, the shadows and the edges of a box.
- * @param {Box} box @param {CSSStyleDeclaration} style
- */
+// The ground, the shadows and the edges of a box.
+/** @param {Box} box @param {CSSStyleDeclaration} style */
 export function boxNodes(box, style) {
   const { width, height } = box;
   const rx = Math.min(parseFloat(style.borderTopLeftRadius) || 0, width / 2, height / 2) || null;
@@ -111,10 +102,8 @@ function frameNodes({ x, y, width, height }, out, line, { color, opacity }, rx) 
   return [svgNode("rect", { x: x - out, y: y - out, ...size, rx, fill: "none", ...stroke })];
 }
 
-/**
- * The shadows of a box that have no blur: a line beside it, or within.
- * @param {string} written @param {Box} box
- */
+// The shadows of a box that have no blur: a line beside it, or within.
+/** @param {string} written @param {Box} box */
 function shadowNodes(written, { x, y, width, height }) {
   const shadow = /(\w+\([^)]*\)) (-?[\d.]+)px (-?[\d.]+)px 0px 0px( inset)?/g;
   return [...written.matchAll(shadow)].map(([, color, across, down, inset]) => {
@@ -134,11 +123,8 @@ function shadowNodes(written, { x, y, width, height }) {
 
 let lastGradient = 0;
 
-/**
- * A gradient along a line; null of another ground.
- * @param {string} written  As the browser computes it
- * @param {Box} box
- */
+// A gradient along a line; null of another ground.
+/** @param {string} written  As the browser computes it @param {Box} box */
 function gradientOf(written, { x, y, width, height }) {
   const [, repeating, inner] = /^(repeating-)?linear-gradient\((.*)\)$/.exec(written) ?? [];
   if (!inner || inner.includes("gradient(")) return null;
@@ -174,10 +160,8 @@ function gradientOf(written, { x, y, width, height }) {
   );
 }
 
-/**
- * The direction of a gradient, clockwise from the top; null of a color.
- * @param {string} written @param {number} width @param {number} height
- */
+// The direction of a gradient, clockwise from the top; null of a color.
+/** @param {string} written @param {number} width @param {number} height */
 function angleOf(written, width, height) {
   if (written.endsWith("deg")) return (parseFloat(written) * Math.PI) / 180;
   if (!written.startsWith("to ")) return null;

@@ -33,10 +33,8 @@ const LOOKS = {
   "shape-rendering": "auto",
 };
 
-/**
- * Parts of the page below one another, or beside one another.
- * @param {Element[]} parts @param {boolean} [beside] @returns {Figure}
- */
+// Parts of the page below one another, or beside one another.
+/** @param {Element[]} parts @returns {Figure} */
 export function figureOf(parts, beside = false) {
   const figures = parts.map(photograph).filter(({ width }) => width > 0);
   const node = svgNode("g", {});
@@ -52,8 +50,7 @@ export function figureOf(parts, beside = false) {
   return { node, width, height };
 }
 
-/** @param {Element} part */
-function photograph(part) {
+function photograph(/** @type {Element} */ part) {
   const restore = laidOut(part);
   const photo = new Photo();
   const node = svgNode("g", {}, ...photo.part(part));
@@ -62,11 +59,8 @@ function photograph(part) {
   return { node, x: left, y: top, width: right - left, height: bottom - top };
 }
 
-/**
- * Lay a part out without controls, and with all that is scrolled out of sight; gives what undoes it.
- * @param {Element} part
- */
-function laidOut(part) {
+// Lay a part out without controls, and with all that is scrolled out of sight; gives what undoes it.
+function laidOut(/** @type {Element} */ part) {
   const all = /** @type {HTMLElement[]} */ ([part, ...part.querySelectorAll("*")]);
   const scrolled = all.filter((each) => /auto|scroll/.test(getComputedStyle(each).overflow));
   const controls = all.filter((each) => each.matches(CONTROLS));
@@ -93,8 +87,7 @@ class Photo {
     this.edges = [Infinity, Infinity, -Infinity, -Infinity];
   }
 
-  /** @param {Box} box */
-  reach({ x, y, width, height }) {
+  reach(/** @type {Box} */ { x, y, width, height }) {
     const [left, top, right, bottom] = this.edges;
     this.edges = [
       Math.min(left, x),
@@ -144,10 +137,8 @@ class Photo {
     return [svgNode("svg", { x, y, width, height, viewBox }, ...made)];
   }
 
-  /**
-   * A part that is turned, as if it were not, in a group that is.
-   * @param {HTMLElement} part @param {CSSStyleDeclaration} style
-   */
+  // A part that is turned, as if it were not, in a group that is.
+  /** @param {HTMLElement} part @param {CSSStyleDeclaration} style */
   turned(part, style) {
     const [left, top] = style.transformOrigin.split(" ").map(parseFloat);
     const turn = new DOMMatrix(style.transform).rotate(parseFloat(style.rotate) || 0);
@@ -172,10 +163,8 @@ class Photo {
     return made;
   }
 
-  /**
-   * What a style sheet puts into a box, at a place of its own.
-   * @param {Element} part @param {Box} box @param {string} which
-   */
+  // What a style sheet puts into a box, at a place of its own.
+  /** @param {Element} part @param {Box} box @param {string} which */
   pseudo(part, box, which) {
     const style = getComputedStyle(part, which);
     if (/^(none|normal)$/.test(style.content) || style.position !== "absolute") return [];
@@ -204,10 +193,8 @@ class Photo {
     return markNode({ x, y, width, height, image: canvas, smooth });
   }
 
-  /**
-   * A drawing of the page, whose looks are written into it.
-   * @param {SVGSVGElement} svg @param {Box} box
-   */
+  // A drawing of the page, whose looks are written into it.
+  /** @param {SVGSVGElement} svg @param {Box} box */
   drawing(svg, { x, y, width, height }) {
     const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
     const copies = copy.querySelectorAll("*");
@@ -231,8 +218,7 @@ class Photo {
     if (isBlank || style.visibility === "hidden" || style.fontSize === "0px") return [];
     const isUpright = style.writingMode === "horizontal-tb";
     const range = document.createRange();
-    /** @type {{text: string, box: DOMRect}[]} */
-    const lines = [];
+    const lines = /** @type {{text: string, box: DOMRect}[]} */ ([]);
     let at = 0;
     for (const letter of text.data) {
       range.setStart(text, at);
@@ -250,12 +236,8 @@ class Photo {
     return lines.map((line) => this.line(line.text, line.box, style));
   }
 
-  /**
-   * @param {string} text
-   * @param {Box} box  Of its letters
-   * @param {CSSStyleDeclaration} style
-   * @param {boolean} [isMiddle]  Whether it is in the middle of the box
-   */
+  // Letters in a box, or in the middle of one.
+  /** @param {string} text @param {Box} box @param {CSSStyleDeclaration} style */
   line(text, box, style, isMiddle = false) {
     this.reach(box);
     const { x, y, width, height } = box;
@@ -273,8 +255,7 @@ class Photo {
   }
 }
 
-/** @param {CSSStyleDeclaration} style */
-function lettersOf(style) {
+function lettersOf(/** @type {CSSStyleDeclaration} */ style) {
   const seen = colorOf(style.color);
   const { fontFamily, fontSize, fontStyle, fontVariantNumeric, fontWeight } = style;
   /** @param {string} value @param {string} usual */
@@ -292,8 +273,7 @@ function lettersOf(style) {
   };
 }
 
-/** @param {CSSStyleDeclaration} style */
-function isTurned({ transform, rotate }) {
+function isTurned(/** @type {CSSStyleDeclaration} */ { transform, rotate }) {
   return transform !== "none" || rotate !== "none";
 }
 
@@ -309,20 +289,14 @@ function around(one, other) {
   return new DOMRect(x, y, right - x, Math.max(one.bottom, other.bottom) - y);
 }
 
-/**
- * Where letters stand that are in the middle of a box.
- * @param {Box} place @param {CSSStyleDeclaration} style
- */
+/** @param {Box} place @param {CSSStyleDeclaration} style */
 function middleOf({ x, y, width, height }, style) {
   const { ascent, descent } = metricsOf(style);
   const size = (ascent + descent) * parseFloat(style.fontSize);
   return { x, width, y: y + (height - size) / 2, height: size };
 }
 
-/**
- * Write what a drawing looks like into it.
- * @param {Element} node @param {CSSStyleDeclaration} style
- */
+/** @param {Element} node @param {CSSStyleDeclaration} style */
 function writeLooks(node, style) {
   for (const [name, usual] of Object.entries(LOOKS)) {
     const value = style.getPropertyValue(name);

@@ -4,12 +4,9 @@ import { divergingColors, tonePlace } from "./diverging.js";
 import { range } from "./numbers.js";
 
 /**
- * How weights are colored.
- * @typedef {object} Look
- * @property {boolean} [logarithmic]
- * @property {number} [skip]  First columns that are grayed, and have no share in the scale
- * @property {boolean} [diverging]  Whether the values are differences
- * @property {number} [top]  The size that has the last color, if not the largest
+ * How weights are colored: the first `skip` columns are grayed, and have no share in the scale; `top`
+ * is the size that has the last color, if not the largest; differences diverge.
+ * @typedef {{logarithmic?: boolean, skip?: number, diverging?: boolean, top?: number}} Look
  */
 
 /**
@@ -26,8 +23,7 @@ export function drawMap(canvas, values, count, look, most = Infinity) {
   const { top = largest } = look;
   canvas.width = size;
   canvas.height = size;
-  /** @param {number} value */
-  const tone = (value) => tonePlace(top && value / top);
+  const tone = (/** @type {number} */ value) => tonePlace(top && value / top);
   const place = diverging ? tone : scale({ top, logarithmic });
   const colors = diverging ? divergingColors() : ramp();
   const pen = paint(canvas, (at) => (Object.is(pixels[at], -0) ? null : place(pixels[at])), colors);
@@ -37,11 +33,9 @@ export function drawMap(canvas, values, count, look, most = Infinity) {
   return top;
 }
 
-/**
- * The number of the largest size in each pixel of a picture, −0 where all of it is hidden, and the
- * largest size of all.
- * @param {Float32Array} values @param {number} count @param {number} size @param {number} skip
- */
+// The number of the largest size in each pixel of a picture, −0 where all of it is hidden, and the
+// largest size of all.
+/** @param {Float32Array} values @param {number} count @param {number} size @param {number} skip */
 function pooled(values, count, size, skip) {
   const pixelOf = range(count).map((at) => Math.floor((at * size) / count));
   const pixels = new Float32Array(size * size).fill(-0);

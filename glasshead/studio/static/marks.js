@@ -6,39 +6,27 @@ import { element, setAttributes } from "./dom.js";
  * A part of a drawing. One with a `text` is a text; with a `d`, a path; with an `image`, a canvas;
  * any other is a rectangle. A color may have its name on the page (paperColor).
  * @typedef {object} Mark
- * @property {number} [x]
- * @property {number} [y]
- * @property {string | number} [text]
+ * @property {number} [x] @property {number} [y] @property {string | number} [text]
  * @property {number} [size]  Of letters, in pixels
  * @property {string} [anchor]  Of a text: "start", "middle" or "end"
  * @property {number} [rotate]  Of a text, in degrees about its place
  * @property {number | string} [weight]  Of letters
- * @property {string} [d]
- * @property {string} [stroke]
- * @property {string} [dash]  Of a line
+ * @property {string} [d] @property {string} [stroke] @property {string} [dash]  Of a line
  * @property {number | string} [width]  Of a line, or of a rectangle or an image
- * @property {number} [height]
- * @property {HTMLCanvasElement} [image]
+ * @property {number} [height] @property {HTMLCanvasElement} [image]
  * @property {boolean} [smooth]  Of an image whose pixels are no cells
- * @property {string} [fill]
- * @property {number | string} [opacity]
+ * @property {string} [fill] @property {number | string} [opacity]
  */
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
-/**
- * How a canvas is drawn in a picture that is saved, if not as it is on the screen.
- * @type {WeakMap<Element, () => Mark[]>}
- */
-export const finer = new WeakMap();
+// How a canvas is drawn in a picture that is saved, if not as it is on the screen.
+export const finer = /** @type {WeakMap<Element, () => Mark[]>} */ (new WeakMap());
 // Pixels of a canvas by one of the page, in a picture that is saved.
 export const FINE = 3;
 
-/**
- * Have a canvas painted finer in a picture that is saved.
- * @param {HTMLCanvasElement} canvas
- * @param {(fine: number) => void} paint  Is given the pixels of the canvas by one of the page
- */
+// Have a canvas painted finer in a picture that is saved, by its pixels for one of the page.
+/** @param {HTMLCanvasElement} canvas @param {(fine: number) => void} paint */
 export function paintsFiner(canvas, paint) {
   finer.set(canvas, () => {
     paint(FINE);
@@ -57,8 +45,7 @@ export function textWidth(text, size = 12) {
   return pen.measureText(text).width;
 }
 
-/** A mark as a node of an SVG element. @param {Mark} mark */
-export function markNode(mark) {
+export function markNode(/** @type {Mark} */ mark) {
   if (mark.text !== undefined) return textMark(mark);
   if (mark.d !== undefined) return pathMark(mark);
   if (!mark.image) return svgNode("rect", { ...mark, fill: inkOf(mark.fill) });
@@ -93,10 +80,8 @@ export function svgNode(name, attributes, ...held) {
   return setAttributes(made, attributes);
 }
 
-/**
- * A node that holds a text, whose spaces are kept.
- * @param {string} name @param {Record<string, any>} attributes @param {string | number} text
- */
+// A node that holds a text, whose spaces are kept.
+/** @param {string} name @param {Record<string, any>} attributes @param {string | number} text */
 export function textNode(name, attributes, text) {
   const spaces = { "xml:space": name === "text" ? "preserve" : null };
   return svgNode(name, { ...attributes, ...spaces }, document.createTextNode(String(text)));

@@ -50,8 +50,7 @@ function withinReach(scores) {
   return scores.map((score) => Math.max(score - largest, -REACH));
 }
 
-/** @param {number[]} numbers */
-function cumulated(numbers) {
+function cumulated(/** @type {number[]} */ numbers) {
   let total = 0;
   return numbers.map((each) => (total += each));
 }

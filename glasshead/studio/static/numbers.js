@@ -3,10 +3,8 @@
 // As in the library, where nobody chose another number of them.
 const DECIMALS = 4;
 
-/**
- * A number with so many decimals; "–" where there is none.
- * @param {number | null | undefined} value
- */
+// A number with so many decimals; "–" where there is none.
+/** @param {number | null | undefined} value */
 export function decimal(value, digits = DECIMALS) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
@@ -22,10 +20,8 @@ export function weight(value) {
   return value < 0.0001 ? powerOfTen(value.toExponential(1)) : decimal(value);
 }
 
-/**
- * A number in a sum: at most so many decimals, or a power of ten.
- * @param {number} value @param {number} [decimals]
- */
+// A number in a sum: at most so many decimals, or a power of ten.
+/** @param {number} value @param {number} [decimals] */
 export function term(value, decimals = DECIMALS) {
   const size = Math.abs(value);
   if (size === 0) return "0";
@@ -34,10 +30,8 @@ export function term(value, decimals = DECIMALS) {
   return powerOfTen(value.toExponential(1));
 }
 
-/**
- * A number with so many significant digits; a power of ten where it is very small or large.
- * @param {number | null} value
- */
+// A number with so many significant digits; a power of ten where it is very small or large.
+/** @param {number | null} value */
 export function significant(value, digits = 4) {
   if (!Number.isFinite(value)) return decimal(value);
   const size = Math.abs(value);
@@ -46,18 +40,13 @@ export function significant(value, digits = 4) {
   return powerOfTen(isPlain ? String(short) : short.toExponential());
 }
 
-/**
- * A count with spaces between thousands, at which no line breaks.
- * @param {number | string} value
- */
-export function grouped(value) {
+/** A count with spaces between thousands, at which no line breaks. */
+export function grouped(/** @type {number | string} */ value) {
   return String(value).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
 }
 
-/**
- * A number with its unit or in few letters, as a language writes them; with a point, as all numbers.
- * @param {number} value @param {string} language @param {Intl.NumberFormatOptions} look
- */
+// A number with its unit or in few letters, as a language writes them; with a point, as all numbers.
+/** @param {number} value @param {string} language @param {Intl.NumberFormatOptions} look */
 export function localized(value, language, look) {
   const parts = new Intl.NumberFormat(language, look).formatToParts(value);
   return parts.map(({ type, value: part }) => (type === "decimal" ? "." : part)).join("");
@@ -65,68 +54,40 @@ export function localized(value, language, look) {
 
 /** "1.5e-7" as "1.5·10⁻⁷". @param {string} written */
 function powerOfTen(written) {
-  /** @param {string} power */
-  const raised = (power) => {
+  const raised = (/** @type {string} */ power) => {
     return power.replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]);
   };
   return written.replace(/e\+?(-?\d+)$/, (_, power) => `·10${raised(power)}`).replace("-", "−");
 }
 
 /** The nearest number between two. @param {number} value @param {number} low @param {number} high */
-export function clamped(value, low, high) {
-  return Math.max(low, Math.min(high, value));
-}
+export const clamped = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** The nearest index of a list. @param {number} index @param {number} length */
-export function within(index, length) {
-  return clamped(index, 0, length - 1);
-}
+export const within = (index, length) => clamped(index, 0, length - 1);
 
-/**
- * The whole number that a text is, as in an address; `other` if it is not one.
- * @template Other
- * @param {string | undefined} text @param {Other} other
- */
-export function wholeNumber(text, other) {
-  return /^\d{1,15}$/.test(text ?? "") ? Number(text) : other;
-}
+// The whole number that a text is, as in an address; `other` if it is not one.
+/** @template Other @param {string | undefined} text @param {Other} other */
+export const wholeNumber = (text, other) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : other);
 
 /** The place of the largest number, the first of several. @param {number[] | Float32Array | Float64Array} numbers */
-export function largestAt(numbers) {
-  return numbers.indexOf(Math.max(...numbers));
-}
+export const largestAt = (numbers) => numbers.indexOf(Math.max(...numbers));
 
-/**
- * A list, the largest first.
- * @template Each
- * @param {Each[]} list
- * @param {(each: Each) => number} sizeOf
- */
+/** @template Each @param {Each[]} list @param {(each: Each) => number} sizeOf */
 export function largestFirst(list, sizeOf) {
   return list.toSorted((one, other) => sizeOf(other) - sizeOf(one));
 }
 
-/**
- * A row of numbers that stand row by row.
- * @param {Float32Array} all @param {number} row @param {number} length
- */
-export function rowAt(all, row, length) {
-  return all.subarray(row * length, (row + 1) * length);
-}
+/** @param {Float32Array} all @param {number} row @param {number} length */
+export const rowAt = (all, row, length) => all.subarray(row * length, (row + 1) * length);
 
 /** 0, 1, … below a count. @param {number} count */
-export function range(count) {
-  return [...Array(count).keys()];
-}
+export const range = (count) => [...Array(count).keys()];
 
-/**
- * The members of a list by a key, in their order: Map.groupBy, which older browsers lack.
- * @template Each, Key
- * @param {Each[]} list @param {(each: Each) => Key} keyOf
- */
+// The members of a list by a key, in their order: Map.groupBy, which older browsers lack.
+/** @template Each, Key @param {Each[]} list @param {(each: Each) => Key} keyOf */
 export function byKey(list, keyOf) {
-  /** @type {Map<Key, Each[]>} */
-  const groups = new Map();
+  const groups = /** @type {Map<Key, Each[]>} */ (new Map());
   for (const each of list) {
     const key = keyOf(each);
     groups.set(key, [...(groups.get(key) ?? []), each]);
@@ -134,8 +95,7 @@ export function byKey(list, keyOf) {
   return groups;
 }
 
-/** @param {ArrayLike<number> & Iterable<number>} numbers */
-export function sum(numbers) {
+export function sum(/** @type {ArrayLike<number> & Iterable<number>} */ numbers) {
   let all = 0;
   for (const each of numbers) all += each;
   return all;
@@ -148,11 +108,8 @@ export function dot(one, other) {
   return all;
 }
 
-/**
- * Round numbers between two.
- * @param {number} low @param {number} high
- * @param {number} count  About how many
- */
+// Round numbers between two.
+/** @param {number} low @param {number} high @param {number} count  About how many */
 export function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const rough = (high - low) / Math.max(1, count);

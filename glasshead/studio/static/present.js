@@ -7,11 +7,9 @@ import css from "./present.css";
 
 /** @import { Page } from "./app.js" */
 
-/** @type {Record<string, number>} */
-const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+const ARROWS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowRight: 1 });
 // What a remote control sends.
-/** @type {Record<string, number>} */
-const PAGES = { PageUp: -1, PageDown: 1 };
+const PAGES = /** @type {Record<string, number>} */ ({ PageUp: -1, PageDown: 1 });
 const HANDLED = "input, select, textarea, [role='slider']";
 // What is typed or set by the same keys after a click, too.
 const TYPED = "textarea, select, input:not([type='radio'], [type='checkbox'])";
@@ -23,8 +21,7 @@ const STYLE = new CSSStyleSheet();
 STYLE.replaceSync(css);
 
 export class Presentation {
-  /** @param {Page} page */
-  constructor(page) {
+  constructor(/** @type {Page} */ page) {
     this.page = page;
     // The panel that is asked for, which a view may not have yet.
     this.at = 0;
@@ -114,11 +111,8 @@ export class Presentation {
     this.said = name;
   }
 
-  /**
-   * Whether what is shown takes an event, as a walk that has another frame does.
-   * @param {"turn" | "canturn"} name  What happens, or is asked
-   * @param {number} by
-   */
+  // Whether what is shown takes an event, as a walk that has another frame does.
+  /** @param {"turn" | "canturn"} name  What happens, or is asked @param {number} by */
   isTaken(name, by) {
     const event = new CustomEvent(name, { detail: by, bubbles: true, cancelable: true });
     return !this.page.frame.dispatchEvent(event);
@@ -138,8 +132,7 @@ export class Presentation {
     requestAnimationFrame(() => requestAnimationFrame(shown));
   }
 
-  /** @param {number} by */
-  go(by) {
+  go(/** @type {number} */ by) {
     // Who goes on knows the keys.
     fill(this.page.notice);
     if (this.isTaken("turn", by)) return;

@@ -6,16 +6,13 @@ import { Unreachable } from "./source.js";
 const INTERVAL = 1000;
 
 export class Reconnect {
-  /** @param {Page} page */
-  constructor(page) {
+  constructor(/** @type {Page} */ page) {
     this.page = page;
     // Whether the studio does not answer.
     this.lost = false;
-    /** @type {number} */
-    this.timer = null;
+    this.timer = /** @type {number} */ (null);
   }
 
-  /** Wait until the studio answers. */
   forStudio() {
     this.lost = true;
     this.page.say("shell.gone");
@@ -38,16 +35,13 @@ export class Reconnect {
     this.begin(isThere, gone ? INTERVAL : 0);
   }
 
-  /**
-   * @param {() => Promise<boolean>} isThere
-   * @param {number} first  Milliseconds until the first question
-   */
+  // Ask after so many milliseconds for the first time.
+  /** @param {() => Promise<boolean>} isThere @param {number} first */
   begin(isThere, first) {
     if (this.timer === null) this.timer = setTimeout(() => this.ask(isThere), first);
   }
 
-  /** @param {() => Promise<boolean>} isThere */
-  async ask(isThere) {
+  async ask(/** @type {() => Promise<boolean>} */ isThere) {
     const wasLost = this.lost;
     this.lost = false;
     let done = true;

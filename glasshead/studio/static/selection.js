@@ -14,19 +14,14 @@ import { given } from "./dom.js";
 
 /** The query and the key that the parts of a view show. */
 export class Selection {
-  /**
-   * @param {Context["remember"]} remember
-   * @param {boolean} [keepsKey]  Whether another query has the same key
-   */
+  // It may keep the key where another query is shown.
+  /** @param {Context["remember"]} remember */
   constructor(remember, keepsKey = true) {
     this.remember = remember;
     this.keepsKey = keepsKey;
-    /** @type {Place} */
-    this.pinned = { query: 0 };
-    /** @type {Place} */
-    this.shown = this.pinned;
-    /** @type {((isPinned: boolean) => void)[]} */
-    this.listeners = [];
+    this.pinned = /** @type {Place} */ ({ query: 0 });
+    this.shown = /** @type {Place} */ (this.pinned);
+    this.listeners = /** @type {((isPinned: boolean) => void)[]} */ ([]);
   }
 
   get query() {
@@ -37,11 +32,8 @@ export class Selection {
     return this.shown.key;
   }
 
-  /**
-   * Call when another query or key is shown, or the one that is shown is kept.
-   * @param {(isPinned: boolean) => void} changed
-   */
-  on(changed) {
+  /** Call when another query or key is shown, or the one that is shown is kept. */
+  on(/** @type {(isPinned: boolean) => void} */ changed) {
     this.listeners.push(changed);
   }
 
@@ -63,13 +55,11 @@ export class Selection {
     return { query: shown.query, key: key ? shown.key : null, ...place };
   }
 
-  /** Go back to what is kept. */
   leave() {
     this.turn(this.pinned, false);
   }
 
-  /** Keep a place. @param {Partial<Place>} place */
-  pin(place) {
+  pin(/** @type {Partial<Place>} */ place) {
     const next = this.next(place);
     const isNew = !isSame(next, this.pinned);
     this.pinned = next;
@@ -77,7 +67,7 @@ export class Selection {
     this.turn(next, true, isNew);
   }
 
-  /** @param {Place} place @param {boolean} isPinned @param {boolean} [isNew] */
+  /** @param {Place} place @param {boolean} isPinned */
   turn(place, isPinned, isNew = false) {
     const hasMoved = !isSame(place, this.shown);
     this.shown = place;
@@ -85,14 +75,10 @@ export class Selection {
   }
 }
 
-/**
- * Listeners of an element that holds others, each of a query (`data-at`): a pointer shows the query,
- * and a click keeps it.
- * @param {Selection} selection
- */
-export function pointing(selection) {
-  /** @param {Event} event */
-  const turn = ({ target, type }) => {
+// Listeners of an element that holds others, each of a query (`data-at`): a pointer shows the query,
+// and a click keeps it.
+export function pointing(/** @type {Selection} */ selection) {
+  const turn = (/** @type {Event} */ { target, type }) => {
     const { at } = /** @type {HTMLElement} */ (target).dataset;
     if (at === undefined) return;
     // What comes under a pointer that rests is not pointed at.
@@ -103,66 +89,50 @@ export function pointing(selection) {
 }
 
 /** @param {Place} one @param {Place} other */
-function isSame(one, other) {
-  return one.query === other.query && one.key === other.key;
-}
+const isSame = (one, other) => one.query === other.query && one.key === other.key;
 
 /** @typedef {[number, number]} Head  A layer, and a head of it */
 
-/**
- * Heads as the address holds them, such as "1.3,4.0".
- * @param {string | undefined} written @returns {Head[]}
- */
+// Heads as the address holds them, such as "1.3,4.0".
+/** @param {string | undefined} written @returns {Head[]} */
 export function headsOf(written) {
   const names = (written ?? "").split(",").filter((name) => /^\d+\.\d+$/.test(name));
   return names.map((name) => /** @type {Head} */ (name.split(".").map(Number)));
 }
 
-/** @param {Head[]} heads */
-export function listed(heads) {
+export function listed(/** @type {Head[]} */ heads) {
   return heads.map((head) => head.join(".")).join(",") || null;
 }
 
-/**
- * The index of a head in a list; −1 if the list does not contain it.
- * @param {Head[]} heads @param {Head} one
- */
+// The index of a head in a list; −1 if the list does not contain it.
+/** @param {Head[]} heads @param {Head} one */
 export function placeOf(heads, [layer, head]) {
   return heads.findIndex((each) => each[0] === layer && each[1] === head);
 }
 
-/**
- * A list of heads without one that is in it, or with one that is not.
- * @param {Head[]} heads @param {Head} one
- */
+// A list of heads without one that is in it, or with one that is not.
+/** @param {Head[]} heads @param {Head} one */
 export function toggled(heads, one) {
   const at = placeOf(heads, one);
   return at < 0 ? [...heads, one] : heads.toSpliced(at, 1);
 }
 
-/**
- * The number of a head among those of all layers.
- * @param {number[]} counts  Heads of each layer
- * @param {Head} head
- */
+// The number of a head among those of all layers.
+/** @param {number[]} counts  Heads of each layer @param {Head} head */
 export function numberOf(counts, [layer, head]) {
   return counts.slice(0, layer).reduce((sum, count) => sum + count, head);
 }
 
-/**
- * The head of a number among those of all layers; its layer is beyond the last one if there is none.
- * @param {number[]} counts @param {number} number @returns {Head}
- */
+// The head of a number among those of all layers; its layer is beyond the last one if there is none.
+/** @param {number[]} counts @param {number} number @returns {Head} */
 export function headAt(counts, number) {
   let [layer, head] = [0, number];
   while (head >= counts[layer]) head -= counts[layer++];
   return [layer, head];
 }
 
-/**
- * What is selected in a view; null of one that has no heads.
- * @param {string} view @param {Record<string, string>} state @returns {Selected | null}
- */
+// What is selected in a view; null of one that has no heads.
+/** @param {string} view @param {Record<string, string>} state @returns {Selected | null} */
 export function selectionOf(view, state) {
   const { layer, head, query, key, text, said } = state;
   if (view === "heads") return { layer, head, query, key, text, said };
@@ -174,10 +144,8 @@ export function selectionOf(view, state) {
   return { layer: last?.[0], head: last?.[1], query, said: text };
 }
 
-/**
- * What the address of a view holds of a selection.
- * @param {string} view @param {Selected} selected @returns {Record<string, string>}
- */
+// What the address of a view holds of a selection.
+/** @param {string} view @param {Selected} selected @returns {Record<string, string>} */
 export function stateOf(view, { layer, head, query, key, text, said }) {
   const shown = layer === undefined ? null : `${layer}.${head}`;
   /** @type {Record<string, Record<string, any>>} */
@@ -191,10 +159,8 @@ export function stateOf(view, { layer, head, query, key, text, said }) {
   return Object.fromEntries(given(states[view]).map(([name, value]) => [name, String(value)]));
 }
 
-/**
- * A link to a view, with what its address is to hold.
- * @param {string} view @param {Record<string, any>} [state]  Null and undefined values are omitted
- */
+// A link to a view, with what its address is to hold; null and undefined values are omitted.
+/** @param {string} view @param {Record<string, any>} [state] */
 export function linkTo(view, state) {
   const query = new URLSearchParams(given(state));
   return `#${view}${query.size ? `?${query}` : ""}`;

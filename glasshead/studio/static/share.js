@@ -4,10 +4,8 @@ import { Refused, Unreachable } from "./source.js";
 
 /** @import { Page } from "./app.js" */
 
-/** A menu of the ways to share what is shown. */
 export class Share {
-  /** @param {Page} page */
-  constructor(page) {
+  constructor(/** @type {Page} */ page) {
     const { source, t } = page;
     this.page = page;
     this.told = element("p.quiet", { role: "status" });
@@ -34,13 +32,11 @@ export class Share {
     document.addEventListener("pointerdown", ({ target }) => this.leaveFor(target));
   }
 
-  /** @param {"png" | "svg" | "card" | "link" | "file"} kind */
-  button(kind) {
+  button(/** @type {"png" | "svg" | "card" | "link" | "file"} */ kind) {
     return button(this.page.t(`share.${kind}`), () => this.share(kind));
   }
 
-  /** @param {KeyboardEvent} event */
-  leave({ key }) {
+  leave(/** @type {KeyboardEvent} */ { key }) {
     if (key !== "Escape") return;
     this.element.open = false;
     this.element.querySelector("summary").focus();
@@ -51,19 +47,15 @@ export class Share {
     if (to && !this.element.contains(/** @type {Node} */ (to))) this.element.open = false;
   }
 
-  /**
-   * Offer pictures if the view has one; a report has nothing else to share.
-   * @param {boolean} hasPicture
-   */
-  show(hasPicture) {
+  /** Offer pictures if the view has one; a report has nothing else to share. */
+  show(/** @type {boolean} */ hasPicture) {
     this.pictures.hidden = !hasPicture;
     this.element.hidden = this.page.source.offline && !hasPicture;
     this.link.hidden = true;
     fill(this.told);
   }
 
-  /** @param {"png" | "svg" | "card" | "link" | "file"} kind */
-  async share(kind) {
+  async share(/** @type {"png" | "svg" | "card" | "link" | "file"} */ kind) {
     fill(this.told);
     this.link.hidden = true;
     if (kind === "link") return this.copyLink();

@@ -41,15 +41,11 @@ function titled(figure, title) {
   node.setAttribute("transform", `translate(0 ${TITLE.room})`);
   const look = { "font-size": TITLE.size, "font-weight": 600, fill: paperColor("ink") };
   const line = textNode("text", { x: 0, y: TITLE.size, ...look }, title);
-  const size = {
-    width: Math.max(width, textWidth(title, TITLE.size)),
-    height: height + TITLE.room,
-  };
-  return { ...size, node: svgNode("g", {}, line, node) };
+  const wide = Math.max(width, textWidth(title, TITLE.size));
+  return { width: wide, height: height + TITLE.room, node: svgNode("g", {}, line, node) };
 }
 
-/** @param {SVGElement} root */
-async function asSvg(root) {
+async function asSvg(/** @type {SVGElement} */ root) {
   const fonts = await ownFonts();
   root.append(textNode("style", {}, `${fonts}.tabular{font-variant-numeric:tabular-nums}`));
   const written = new XMLSerializer().serializeToString(root).toWellFormed();
@@ -73,12 +69,9 @@ async function ownFonts() {
   return (await Promise.all(held).catch(() => [""])).join("");
 }
 
-/**
- * A picture as a PNG; a very large one is as fine as a canvas can be.
- * @param {SVGElement} root
- * @param {number} [wanted]  Pixels of the PNG by one of the picture
- * @returns {Promise<Blob>}
- */
+// A picture as a PNG of so many pixels by one of the picture; a very large one is as fine as a
+// canvas can be.
+/** @param {SVGElement} root @returns {Promise<Blob>} */
 async function asPng(root, wanted = 2) {
   const [width, height] = ["width", "height"].map((side) => Number(root.getAttribute(side)));
   const finest = Math.min(LONGEST_SIDE / width, LONGEST_SIDE / height);
@@ -128,17 +121,12 @@ export async function saveFile({ source, shown: view, about, language, t }) {
   return save(new Blob([whole], { type: "text/html" }), `glasshead-${view}.html`);
 }
 
-/**
- * What a server has answered for the view that is shown, as a report holds it.
- * @param {Source} source
- * @param {Record<string, any>} changed  Answers that take the place of recorded ones
- * @param {string} missing  The sentence about an answer that is not in it
- */
+// What a server has answered for the view that is shown, as a report holds it, with some answers
+// changed, and a sentence about those that are missing.
+/** @param {Source} source @param {Record<string, any>} changed @param {string} missing */
 async function recorded({ answered }, changed, missing) {
-  /** @type {Answers["numbers"]} */
-  const numbers = {};
-  /** @type {Record<string, any>} */
-  const told = {};
+  const numbers = /** @type {Answers["numbers"]} */ ({});
+  const told = /** @type {Record<string, any>} */ ({});
   for (const [key, answer] of answered) {
     if (!(answer?.values instanceof Float32Array)) told[key] = answer;
     else numbers[key] = { shape: answer.shape, data: await deflated(answer.values) };
@@ -147,8 +135,7 @@ async function recorded({ answered }, changed, missing) {
   return JSON.stringify({ missing, told: await deflated(plain), numbers });
 }
 
-/** @param {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} values */
-async function deflated(values) {
+async function deflated(/** @type {Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>} */ values) {
   const stream = new Blob([values]).stream().pipeThrough(new CompressionStream("deflate"));
   const packed = await new Response(stream).blob();
   return new Promise((resolve) => {
@@ -190,13 +177,10 @@ function card({ parts, card: own = parts, sentence = finding() }) {
   return onPaper({ ...CARD, node: svgNode("g", {}, figure.node, ...texts, brand) }, 0);
 }
 
-/**
- * Lines of a text that fit a width; a long text ends in an ellipsis.
- * @param {string} text @param {number} width @param {number} size
- */
+// Lines of a text that fit a width; a long text ends in an ellipsis.
+/** @param {string} text @param {number} width @param {number} size */
 function wrapped(text, width, size) {
-  /** @type {string[]} */
-  const lines = [];
+  const lines = /** @type {string[]} */ ([]);
   // Chinese has no blanks.
   for (const word of text.match(/[^\s\u2e80-\uffef]+\s?|[\u2e80-\uffef]\s?/gu) ?? []) {
     const longer = `${lines.at(-1) ?? ""}${word}`;

@@ -7,11 +7,7 @@ import { capitalized, given } from "./dom.js";
 
 /** @typedef {{stage: string, done: number, of: number}} Progress */
 
-/**
- * @typedef {object} Options
- * @property {AbortSignal} [signal]
- * @property {(progress: Progress) => void} [onProgress]
- */
+/** @typedef {{signal?: AbortSignal, onProgress?: (progress: Progress) => void}} Options */
 
 /**
  * @typedef {object} Source
@@ -37,7 +33,6 @@ export class Refused extends Error {
   }
 }
 
-/** The studio does not answer. */
 export class Unreachable extends Error {}
 
 // The studio has forgotten a text, which is to be sent again.
@@ -53,26 +48,21 @@ export class Server {
   offline = false;
   /** @type {string} */
   language;
-  /** @type {Map<string, any>} */
-  answered = new Map();
+  answered = /** @type {Map<string, any>} */ (new Map());
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     const id = await this.post("texts", JSON.stringify({ text }), "application/json");
     this.recording(`texts/${id}`, null, { text });
     keep("sessionStorage", `text-${id}`, text);
     return id;
   }
 
-  /** @param {Blob} picture */
-  sendPicture(picture) {
+  sendPicture(/** @type {Blob} */ picture) {
     return this.post("picture", picture, "application/octet-stream");
   }
 
-  /**
-   * Send something; gives its name.
-   * @param {string} path @param {BodyInit} body @param {string} type @returns {Promise<string>}
-   */
+  // Send something; gives its name.
+  /** @param {string} path @param {BodyInit} body @param {string} type @returns {Promise<string>} */
   async post(path, body, type) {
     const headers = { "Content-Type": type };
     return (await (await this.ask(path, null, { method: "POST", body, headers })).json()).id;
@@ -83,11 +73,7 @@ export class Server {
     return this.recording(path, params, await (await this.ask(path, params, { signal })).json());
   }
 
-  /**
-   * Record an answer, and return it.
-   * @template Answer
-   * @param {string} path @param {Parameters} params @param {Answer} answer
-   */
+  /** @template Answer @param {string} path @param {Parameters} params @param {Answer} answer */
   recording(path, params, answer) {
     if (path === "file") return answer;
     this.answered.set(keyOf(path, params), answer);
@@ -145,10 +131,8 @@ export class Server {
     throw new Refused(detail ?? answer.statusText, answer.status);
   }
 
-  /**
-   * Send texts again that the studio has forgotten, where the browser has kept them.
-   * @param {number} status @param {Parameters} params
-   */
+  // Send texts again that the studio has forgotten, where the browser has kept them.
+  /** @param {number} status @param {Parameters} params */
   async sendAgain(status, params) {
     const names = [params?.text, params?.minus].filter(Boolean);
     const texts = status === FORGOTTEN ? names.map(keptText) : [];
@@ -158,9 +142,7 @@ export class Server {
 }
 
 /** A text that was sent; null of one that is not kept. @param {Parameters[string]} name */
-export function keptText(name) {
-  return kept("sessionStorage", `text-${name}`);
-}
+export const keptText = (name) => kept("sessionStorage", `text-${name}`);
 
 /** What a browser keeps by a name. @param {"localStorage" | "sessionStorage"} where @param {string} name */
 export function kept(where, name) {
@@ -180,10 +162,8 @@ export function keep(where, name, value) {
   }
 }
 
-/**
- * Let an abort be one, and any other failure to reach the server be told as such.
- * @param {Error} error @returns {never}
- */
+// Let an abort be one, and any other failure to reach the server be told as such.
+/** @param {Error} error @returns {never} */
 function unreached(error) {
   throw error.name === "AbortError" ? error : new Unreachable(String(error));
 }
@@ -207,10 +187,8 @@ export function keyOf(path, params) {
   return [path, ...sorted.map(([name, value]) => `${name}=${value}`)].join("|");
 }
 
-/**
- * A function that gives a signal at each call, and aborts the one before.
- * @param {AbortSignal} signal  Aborts each of them
- */
+// A function that gives a signal at each call, and aborts the one before.
+/** @param {AbortSignal} signal  Aborts each of them */
 export function newest(signal) {
   let last = new AbortController();
   // AbortSignal.any, which older browsers lack.

@@ -14,11 +14,9 @@ import { Refused } from "./source.js";
 const BAD_REQUEST = 400;
 
 export class Tour {
-  /** @param {Page} page */
-  constructor(page) {
+  constructor(/** @type {Page} */ page) {
     this.page = page;
-    /** @type {Stop[]} */
-    this.stops = [];
+    this.stops = /** @type {Stop[]} */ ([]);
     this.at = 0;
     this.element = element("section.tour");
     // What is scrolled into sight comes below it.
@@ -27,11 +25,8 @@ export class Tour {
     new ResizeObserver(cover).observe(this.element);
   }
 
-  /**
-   * Load a tour, and go to one of its stops.
-   * @param {string} file  Its address from the page's; "" for the studio's own
-   * @param {number} stop
-   */
+  // Load a tour, and go to one of its stops.
+  /** @param {string} file  Its address from the page's; "" for the studio's own */
   async begin(file, stop = 0) {
     const { page } = this;
     const tour = file ? await this.load(file) : await page.source.json("tour");
@@ -69,8 +64,7 @@ export class Tour {
     return stop && (stop.panel ?? 1) - 1;
   }
 
-  /** @param {number} stop */
-  go(stop) {
+  go(/** @type {number} */ stop) {
     if (!(stop in this.stops)) return;
     this.at = stop;
     rememberInSearch({ tour: this.file, stop: stop || null });
@@ -118,11 +112,8 @@ export class Tour {
   }
 }
 
-/**
- * The first part of a tour that is missing or wrong; null where there is none.
- * @param {any} tour
- */
-function faultOf(tour) {
+/** The first part of a tour that is missing or wrong; null where there is none. */
+function faultOf(/** @type {any} */ tour) {
   const stops = tour?.stops;
   if (!Array.isArray(stops) || !stops.length) return "stops";
   for (const [at, stop] of stops.entries()) {

@@ -56,11 +56,8 @@ export class TypedText {
     throw new Refused(this.context.t("prompt.empty"), BAD_REQUEST);
   }
 
-  /**
-   * Do what is asked of the text, or tell why it is refused.
-   * @param {(signal: AbortSignal) => Promise<void>} work
-   */
-  async ask(work) {
+  /** Do what is asked of the text, or tell why it is refused. */
+  async ask(/** @type {(signal: AbortSignal) => Promise<void>} */ work) {
     const signal = this.newAsking();
     delete this.frame.dataset.drawn;
     try {

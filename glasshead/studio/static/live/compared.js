@@ -17,8 +17,7 @@ export function compared(readings, top, temperature, named) {
   const tops = shares.flatMap((row) => {
     return largestFirst([...row.keys()], (at) => row[at]).slice(0, top);
   });
-  /** @param {number} token */
-  const likeliest = (token) => Math.max(...shares.map((row) => row[token]));
+  const likeliest = (/** @type {number} */ token) => Math.max(...shares.map((row) => row[token]));
   const order = [...new Set(tops)].sort(
     (one, other) => likeliest(other) - likeliest(one) || one - other,
   );

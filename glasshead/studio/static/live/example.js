@@ -7,29 +7,24 @@ import { generated, isWord, names, split } from "./words.js";
 /** @typedef {number[][]} Matrix */
 
 /**
- * A sentence as a tutorial works it.
- * @typedef {object} Worked
- * @property {string[]} words
- * @property {number} query  The word that is explained
- * @property {"auto" | "1"} beta  Of the score itself
- * @property {Matrix} x  The vectors of the words
- * @property {Record<"queries" | "keys" | "values", Matrix> | null} projection
+ * A sentence as a tutorial works it: its words and their vectors, the word that is explained, and
+ * the scale of the score.
+ * @typedef {{words: string[], query: number, beta: "auto" | "1", x: Matrix,
+ *   projection: Record<"queries" | "keys" | "values", Matrix> | null}} Worked
  */
 
 /** @typedef {{formula: string, lines: string[], note?: string}} Sums */
 
 /**
- * What the view offers, and the tutorials, as the library has them.
- * @typedef {object} ExampleTables
- * @property {string[]} examples
- * @property {{text: string, first: string, sources: Record<string, Record<string, Worked>>}[]} works
- * @property {string[]} betas
- * @property {string[]} masks
- * @property {{name: string, said: string, hardens: boolean}[]} normalizers
- * @property {{sentence: number, words: number, heads: number, decimals: number[]}} limits
- * @property {Record<"plain" | "projected", Record<string, Sums>>} sums
- * @property {Record<string, Record<string, Sums>>} masked  By the mask
- * @property {Record<string, Sums>} weighed  By the normalizer
+ * What the view offers, and the tutorials, as the library has them; sums by the mask, and by the
+ * normalizer.
+ * @typedef {{examples: string[],
+ *   works: {text: string, first: string, sources: Record<string, Record<string, Worked>>}[],
+ *   betas: string[], masks: string[],
+ *   normalizers: {name: string, said: string, hardens: boolean}[],
+ *   limits: {sentence: number, words: number, heads: number, decimals: number[]},
+ *   sums: Record<"plain" | "projected", Record<string, Sums>>,
+ *   masked: Record<string, Record<string, Sums>>, weighed: Record<string, Sums>}} ExampleTables
  */
 
 /** @typedef {Record<string, any>} Asked */
@@ -38,11 +33,8 @@ const BAD_REQUEST = 400;
 const TOO_MUCH = 413;
 const ROOMY = 8;
 
-/**
- * All matrices of a sentence's attention, and the settings that there are.
- * @param {ExampleTables} tables
- * @param {Asked} asked  The settings that are not the default
- */
+// All matrices of a sentence's attention, and the settings that there are.
+/** @param {ExampleTables} tables @param {Asked} asked  The settings that are not the default */
 export function exampleOf(tables, asked) {
   const chosen = settingsOf(tables, asked);
   const { text, work, worked, mask, heads, head, decimals } = chosen;
@@ -111,10 +103,8 @@ function optionsOf(tables, { work, worked, heads }, stops, width) {
 
 const DEFAULTS = { mask: "none", normalizer: "softmax", heads: 1, head: 0, decimals: 4 };
 
-/**
- * The settings that are asked for, or else the default, and the sentence that they are of.
- * @param {ExampleTables} tables @param {Asked} asked
- */
+// The settings that are asked for, or else the default, and the sentence that they are of.
+/** @param {ExampleTables} tables @param {Asked} asked */
 function settingsOf(tables, asked) {
   const { text = tables.examples[0], mask, normalizer, ...numbers } = { ...DEFAULTS, ...asked };
   const work = tables.works.find((each) => each.text === text.trim().replace(/!$/, ""));
@@ -133,8 +123,7 @@ function settingsOf(tables, asked) {
  * @param {{heads: number, head: number, mask: string, beta: number, normalizer: string}} settings
  */
 function matricesOf({ x, projection }, { heads, head, mask, beta, normalizer }) {
-  /** @param {"queries" | "keys" | "values"} name */
-  const vectors = (name) => {
+  const vectors = (/** @type {"queries" | "keys" | "values"} */ name) => {
     const rows = projection ? times(x, projection[name]) : x;
     const size = rows[0].length / heads;
     return rows.map((row) => row.slice(head * size, (head + 1) * size));
@@ -152,10 +141,7 @@ function matricesOf({ x, projection }, { heads, head, mask, beta, normalizer }) 
   return { queries, keys, values, scores, scaled, masked, weights, context };
 }
 
-/**
- * What is said of the cells of each matrix.
- * @param {ExampleTables} tables @param {Record<string, any>} settings
- */
+/** @param {ExampleTables} tables @param {Record<string, any>} settings */
 function sumsOf(tables, { projection, mask, normalizer, beta, decimals, isHard }) {
   const formula = `× β = ${figure(beta, decimals)}`;
   const note = isHard ? { note: "steps.hard" } : {};
@@ -177,10 +163,8 @@ function fitting(tables, work, words) {
   return words.length <= ROOMY ? 2 : 0;
 }
 
-/**
- * A sentence of one's own, whose vectors are made up.
- * @param {ExampleTables} tables @param {string} text @returns {Worked}
- */
+// A sentence of one's own, whose vectors are made up.
+/** @param {ExampleTables} tables @param {string} text @returns {Worked} */
 function madeUp({ limits }, text) {
   const words = split(text);
   if (!words.length) throw new Refused("Enter at least one word.", BAD_REQUEST);
@@ -193,10 +177,7 @@ function madeUp({ limits }, text) {
   return { words, query, beta: "auto", x: words.map(generated), projection: null };
 }
 
-/**
- * Whether a mask shows a key to a query.
- * @param {string} mask @param {number} query @param {number} key
- */
+/** @param {string} mask @param {number} query @param {number} key */
 function sees(mask, query, key) {
   if (mask === "causal") return key <= query;
   return mask === "none" || Math.abs(query - key) <= 1;
@@ -225,9 +206,7 @@ function betas({ betas: all, normalizers }, own, normalizer, dim, decimals) {
 }
 
 /** @param {string} name @param {number} dim */
-function valueOf(name, dim) {
-  return name === "auto" ? dim ** -0.5 : Number(name);
-}
+const valueOf = (name, dim) => (name === "auto" ? dim ** -0.5 : Number(name));
 
 /** The threshold τ of a row. @type {Record<string, (row: (number | null)[], weights: number[]) => number>} */
 const THRESHOLDS = {
@@ -247,10 +226,8 @@ function times(left, right) {
   return left.map((row) => columns.map((column) => dot(row, column)));
 }
 
-/**
- * Matrices with one scale of colors, and its upper end.
- * @param {Record<string, (number | null)[][]>} matrices @param {string[]} of
- */
+// Matrices with one scale of colors, and its upper end.
+/** @param {Record<string, (number | null)[][]>} matrices @param {string[]} of */
 function scale(matrices, of) {
   const sizes = of.flatMap((name) => matrices[name].flat().map((each) => Math.abs(each ?? 0)));
   return { names: of, top: Math.max(...sizes) };
@@ -266,7 +243,4 @@ function figure(value, decimals) {
   return after.length <= most ? String(value) : value.toFixed(Math.max(0, most));
 }
 
-/** @param {number[]} numbers */
-function numbered(numbers) {
-  return numbers.map((name) => ({ name }));
-}
+const numbered = (/** @type {number[]} */ numbers) => numbers.map((name) => ({ name }));

@@ -16,14 +16,9 @@ import { Tokens, visible } from "./tokens.js";
 /** @import { StoryConfig } from "./story-model.js" */
 
 /**
- * The story model as the page holds it.
- * @typedef {object} Story
- * @property {StoryConfig} config
- * @property {Record<string, number>} vocabulary
- * @property {[string, string][]} merges
- * @property {string[]} layers  Names of the layers
- * @property {string[]} masks  Of each layer, as the library writes them
- * @property {string} weights  Safetensors, in base64
+ * The story model as the page holds it: its layers' names and masks, and its safetensors in base64.
+ * @typedef {{config: StoryConfig, vocabulary: Record<string, number>, merges: [string, string][],
+ *   layers: string[], masks: string[], weights: string}} Story
  */
 
 /** @typedef {Record<string, any>} Asked */
@@ -33,24 +28,19 @@ const BAD_REQUEST = 400;
 // Passes that are remembered: of a text with and without heads, and some before.
 const PASSES = 8;
 
-/** The data of a page that works by itself. */
 export class Live extends Report {
   offline = false;
 
-  /** @param {Answers & {example: ExampleTables}} answers */
-  constructor(answers) {
+  constructor(/** @type {Answers & {example: ExampleTables}} */ answers) {
     super(answers);
     this.example = answers.example;
-    /** @type {Map<string, string>} */
-    this.texts = new Map();
-    /** @type {Map<string, Reading>} */
-    this.readings = new Map();
+    this.texts = /** @type {Map<string, string>} */ (new Map());
+    this.readings = /** @type {Map<string, Reading>} */ (new Map());
     /** @type {Promise<{model: StoryModel, tokens: Tokens, layers: string[], masks: string[]}>} */
     this.opened = null;
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     if (!text.trim()) throw new Refused((await this.words())["prompt.empty"], BAD_REQUEST);
     const name = nameOf(text);
     this.texts.set(name, text);
@@ -91,7 +81,6 @@ export class Live extends Report {
     return view(this, asked);
   }
 
-  /** The words of the page. */
   async words() {
     return (await this.answers)[keyOf("words", { lang: this.language ?? "en" })];
   }
@@ -100,14 +89,12 @@ export class Live extends Report {
   async wordless() {
     const words = await this.words();
     const [title, text] = [words["steps.words"], [words["live.words"]]];
-    /** @type {any[]} */
-    const none = [];
+    const none = /** @type {any[]} */ ([]);
     const step = { name: "opening", title, text, formula: none, numbers: none, printed: none };
     return { title, notes: none, steps: [{ ...step, why: "" }] };
   }
 
-  /** @param {string} name */
-  textOf(name) {
+  textOf(/** @type {string} */ name) {
     const text = this.texts.get(name) ?? keptText(name);
     if (text === null) throw new Refused(this.missing, NOT_FOUND);
     return text;
@@ -124,11 +111,8 @@ export class Live extends Report {
     return this.opened;
   }
 
-  /**
-   * A text as the model reads it, without some heads.
-   * @param {string} text
-   * @param {string} [without]  Heads, as the address lists them
-   */
+  // A text as the model reads it, without some heads.
+  /** @param {string} text @param {string} [without]  Heads, as the address lists them */
   async reading(text, without = "") {
     const { model, tokens, layers } = await this.story();
     const away = new Set(without.split(",").filter(Boolean));
@@ -235,10 +219,8 @@ const ANSWERS = {
   },
 };
 
-/**
- * Numbers of a reading; of two, the first's less the second's.
- * @param {Live} live @param {Asked} asked @param {(reading: Reading) => Tensor} select
- */
+// Numbers of a reading; of two, the first's less the second's.
+/** @param {Live} live @param {Asked} asked @param {(reading: Reading) => Tensor} select */
 async function difference(live, asked, select) {
   const one = select(await live.sent(asked));
   if (asked.minus === undefined) return one;
@@ -255,9 +237,7 @@ async function difference(live, asked, select) {
 }
 
 /** @param {string | number} layer @param {string | number} head @returns {[number, number]} */
-function headOf(layer, head) {
-  return [Number(layer), Number(head)];
-}
+const headOf = (layer, head) => [Number(layer), Number(head)];
 
 /** A name of a text, of 16 hexadecimal digits. @param {string} text */
 function nameOf(text) {

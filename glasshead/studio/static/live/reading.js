@@ -1,6 +1,6 @@
 // A text that the story model has read in the browser, and what the views ask of it: the answers of
 // the studio's Python, number by number.
-import { largestAt, largestFirst, rowAt, sum } from "../numbers.js";
+import { largestAt, largestFirst, range, rowAt, sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { softmax } from "./story-model.js";
 import { running, visible } from "./tokens.js";
@@ -42,12 +42,11 @@ export class Reading {
     this.tokens = whole.slice(0, model.config.context_length);
     this.of = whole.length;
     this.words = this.tokens.map((token) => visible(tokenizer.text(token)));
-    /** @type {Pass} */
-    this.pass = model.run(this.tokens, away);
+    this.pass = /** @type {Pass} */ (model.run(this.tokens, away));
     this.heads = this.pass.heads.map(({ length }) => length);
     /** @type {Head[]} */
     this.every = this.heads.flatMap((count, layer) => {
-      return Array.from({ length: count }, (_, head) => /** @type {Head} */ ([layer, head]));
+      return range(count).map((head) => /** @type {Head} */ ([layer, head]));
     });
   }
 
@@ -62,10 +61,7 @@ export class Reading {
     return found;
   }
 
-  /**
-   * Whether the mask of a layer shows a key to a query.
-   * @param {number} layer @param {number} query @param {number} key
-   */
+  /** @param {number} layer @param {number} query @param {number} key */
   sees(layer, query, key) {
     return key <= query && key >= this.model.firstKey(layer, query);
   }
@@ -91,11 +87,8 @@ export class Reading {
     const { weights } = this.steps(head);
     const made = new Float32Array(side * (side + 1));
     const seen = new Uint8Array(made.length);
-    const blocks = Array.from({ length }, (_, at) => blockOf(at, length, side));
-    const sizes = blocks.reduce((all, block) => {
-      all[block]++;
-      return all;
-    }, new Array(side).fill(0));
+    const blocks = range(length).map((at) => blockOf(at, length, side));
+    const sizes = range(side).map((block) => blocks.filter((each) => each === block).length);
     for (let query = 0; query < length; query++) {
       const row = blocks[query] * (side + 1);
       const share = 1 / sizes[blocks[query]];
@@ -125,13 +118,11 @@ export class Reading {
     return { values, shape: [3, length] };
   }
 
-  /** Data of a text for the view "heads". */
   summary() {
     const found = new Map(this.every.map((head) => [head.join("."), this.scored(head)]));
-    /** @param {(one: ReturnType<Reading["scored"]>) => any} part */
-    const byHead = (part) => {
+    const byHead = (/** @type {(one: ReturnType<Reading["scored"]>) => any} */ part) => {
       return this.heads.map((count, layer) => {
-        return Array.from({ length: count }, (_, head) => part(found.get(`${layer}.${head}`)));
+        return range(count).map((head) => part(found.get(`${layer}.${head}`)));
       });
     };
     const scores = Object.fromEntries(
@@ -153,13 +144,8 @@ export class Reading {
 
   /** Tokens and heads, as all views tell them. */
   told() {
-    return {
-      tokens: this.words,
-      running: running(this.words),
-      of: this.of,
-      layers: this.layers,
-      heads: this.heads,
-    };
+    const { words, of, layers, heads } = this;
+    return { tokens: words, running: running(words), of, layers, heads };
   }
 
   /**
@@ -185,7 +171,9 @@ export class Reading {
       const first = this.model.firstKey(head[0], query);
       const keys = query - first + 1;
       for (const role of ROLES.slice(0, -1)) {
-        const own = range(first, query + 1).filter((key) => this.belongs(role, query, key));
+        const own = range(keys)
+          .map((at) => first + at)
+          .filter((key) => this.belongs(role, query, key));
         const mass = sum(own.map((key) => weights[query * length + key]));
         if (own.length > 0 && own.length < keys) tally(sums[role], mass, own.length / keys);
       }
@@ -202,10 +190,7 @@ export class Reading {
     return { scores, role: role ?? null, entropy };
   }
 
-  /**
-   * Whether a key is one of those that a role looks at.
-   * @param {string} role @param {number} query @param {number} key
-   */
+  /** @param {string} role @param {number} query @param {number} key */
   belongs(role, query, key) {
     const { tokens } = this;
     if (role === "previous") return query - key === 1;
@@ -225,10 +210,7 @@ export class Reading {
     });
   }
 
-  /**
-   * The probabilities of the next token.
-   * @param {number} temperature  0 gives all to the most likely
-   */
+  /** @param {number} temperature  0 gives all to the most likely */
   next(temperature) {
     const logits = this.lastLogits();
     if (temperature > 0) return softmax(logits, 1 / temperature);
@@ -251,12 +233,9 @@ export class Reading {
     return sum(losses) / targets.length;
   }
 
-  /**
-   * All numbers behind the context of a query of a head.
-   * @param {Head} head
-   * @param {number | null} asked  The query; null: the last one
-   * @param {number | null} chosen  A key that is shown in any case
-   */
+  // All numbers behind the context of a query of a head, or of its last query; a chosen key is shown
+  // in any case.
+  /** @param {Head} head @param {number | null} asked @param {number | null} chosen */
   cell(head, asked, chosen) {
     const { length, words } = this;
     const [layer] = head;
@@ -270,17 +249,15 @@ export class Reading {
     const weights = [...rowAt(steps.weights, query, length)];
     /** @param {Float32Array} rows @param {number} at */
     const vector = (rows, at) => [...rowAt(rows, at, width)];
-    /** @param {number} key */
-    const scoreOf = (key) => steps.scores[query * length + key];
-    const places = range(0, length);
+    const scoreOf = (/** @type {number} */ key) => steps.scores[query * length + key];
+    const places = range(length);
     const seen = places.filter((key) => this.sees(layer, query, key));
     const largest = Math.max(...seen.map((key) => beta * scoreOf(key)));
-    /** @param {number} key */
-    const powerOf = (key) => Math.exp(beta * scoreOf(key) - largest);
+    const powerOf = (/** @type {number} */ key) => Math.exp(beta * scoreOf(key) - largest);
     const shown = shownKeys(weights, query, chosen);
     const others = places.filter((key) => !shown.includes(key));
     const rest = sum(others.map((key) => weights[key]));
-    const mean = range(0, width).map((at) => {
+    const mean = range(width).map((at) => {
       return rest && sum(others.map((key) => weights[key] * steps.values[key * width + at])) / rest;
     });
     const hidden = others.filter((key) => !seen.includes(key)).length;
@@ -313,31 +290,26 @@ export class Reading {
     };
   }
 
-  /**
-   * Each key, its value and its bias for a query, side by side; −∞ where hidden.
-   * @param {Head} head @param {number} query @returns {Tensor}
-   */
+  // Each key, its value and its bias for a query, side by side; −∞ where hidden.
+  /** @param {Head} head @param {number} query @returns {Tensor} */
   vectors(head, query) {
     const { width } = this.model;
     const { keys, values } = this.steps(head);
-    const rows = range(0, this.length).flatMap((key) => {
+    const rows = range(this.length).flatMap((key) => {
       const [own, value] = [keys, values].map((each) => rowAt(each, key, width));
       return [...own, ...value, this.sees(head[0], query, key) ? 0 : -Infinity];
     });
     return { values: Float32Array.from(rows), shape: [this.length, 2 * width + 1] };
   }
 
-  /**
-   * The numbers of a key on the way from a query to its context.
-   * @param {Head} head @param {number} query @param {number} key
-   */
+  // The numbers of a key on the way from a query to its context.
+  /** @param {Head} head @param {number} query @param {number} key */
   keyOf(head, query, key) {
     const { width } = this.model;
     const { keys, values, scores, weights } = this.steps(head);
     const at = query * this.length + key;
     const scaled = scores[at] / Math.sqrt(width);
-    /** @param {Float32Array} rows */
-    const vector = (rows) => [...rowAt(rows, key, width)];
+    const vector = (/** @type {Float32Array} */ rows) => [...rowAt(rows, key, width)];
     return {
       place: key,
       word: this.words[key],
@@ -353,19 +325,12 @@ export class Reading {
   }
 }
 
-/**
- * @param {{sum: number, even: number, count: number}} tallied @param {number} mass
- * @param {number} even  What uniform attention would give
- */
+// Count a query's mass on its keys, and what uniform attention would give them.
+/** @param {Record<string, number>} tallied @param {number} mass @param {number} even */
 function tally(tallied, mass, even) {
   tallied.sum += mass;
   tallied.even += even;
   tallied.count++;
-}
-
-/** @param {number} first @param {number} end */
-function range(first, end) {
-  return Array.from({ length: end - first }, (_, at) => first + at);
 }
 
 /**
@@ -373,24 +338,17 @@ function range(first, end) {
  * @template Element
  * @param {Element[]} elements @param {(element: Element, at: number) => number} number
  */
-function best(elements, number) {
-  const numbers = elements.map(number);
-  return elements[largestAt(numbers)];
-}
+const best = (elements, number) => elements[largestAt(elements.map(number))];
 
-/**
- * The block of a place, where a length is divided into blocks.
- * @param {number} at @param {number} length @param {number} blocks
- */
+// The block of a place, where a length is divided into blocks.
+/** @param {number} at @param {number} length @param {number} blocks */
 function blockOf(at, length, blocks) {
   const block = Math.floor((at * blocks) / length);
   return Math.floor(((block + 1) * length) / blocks) <= at ? block + 1 : block;
 }
 
-/**
- * Keys in order: those of the largest weights, the query's own, and the chosen one.
- * @param {number[]} weights @param {number} query @param {number | null} chosen
- */
+// Keys in order: those of the largest weights, the query's own, and the chosen one.
+/** @param {number[]} weights @param {number} query @param {number | null} chosen */
 function shownKeys(weights, query, chosen) {
   const places = weights.map((_, key) => key);
   if (places.length <= FEW) return places;

@@ -5,18 +5,12 @@ import { Refused, keyOf } from "../source.js";
 
 const NOT_FOUND = 404;
 
-/**
- * A tensor in a report, as a report packs it; `as` names another whose data it has.
- * @typedef {{shape: number[], data: string, as?: string}} PackedTensor
- */
+// A tensor in a report, as a report packs it; `as` names another whose data it has.
+/** @typedef {{shape: number[], data: string, as?: string}} PackedTensor */
 
-/**
- * What a report holds, as its Python module packs it.
- * @typedef {object} Answers
- * @property {string} told  The plain answers
- * @property {Record<string, PackedTensor>} numbers
- * @property {string} missing  The sentence about an answer that is not in it
- */
+// What a report holds, as its Python module packs it: the plain answers, the numbers, and the
+// sentence about an answer that is not in it.
+/** @typedef {{told: string, numbers: Record<string, PackedTensor>, missing: string}} Answers */
 
 /** The data that a report holds. @implements {Source} */
 export class Report {
@@ -24,16 +18,14 @@ export class Report {
   /** @type {string} */
   language;
 
-  /** @param {Answers} answers */
-  constructor({ told, numbers, missing }) {
+  constructor(/** @type {Answers} */ { told, numbers, missing }) {
     this.missing = missing;
     this.tensors = numbers;
     /** @type {Promise<Record<string, any>>} */
     this.answers = inflated(told).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
   }
 
-  /** @param {string} text */
-  async send(text) {
+  async send(/** @type {string} */ text) {
     const answers = await this.answers;
     const found = Object.keys(answers).find((key) => {
       return key.startsWith("texts/") && answers[key].text === text;
@@ -70,8 +62,7 @@ export class Report {
   }
 }
 
-/** @param {string} data */
-async function inflated(data) {
+async function inflated(/** @type {string} */ data) {
   const bytes = new Blob([bytesOf(data)]).stream();
   return new Response(bytes.pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
@@ -82,6 +73,4 @@ export function bytesOf(data) {
 }
 
 /** The answers in an element of the page. @returns {any} */
-export function heldAnswers() {
-  return JSON.parse(document.getElementById("answers").textContent);
-}
+export const heldAnswers = () => JSON.parse(document.getElementById("answers").textContent);

@@ -3,15 +3,9 @@ import { rowAt } from "../numbers.js";
 
 /**
  * The config of the model, as of `LanguageModelConfig`, and where its weights lie.
- * @typedef {object} StoryConfig
- * @property {number} vocab_size
- * @property {number} context_length
- * @property {number} d_model
- * @property {number} num_heads
- * @property {number} num_layers
- * @property {number} d_hidden
- * @property {number} rotary_base
- * @property {{layers: number[], neighbours: number} | null} local
+ * @typedef {{vocab_size: number, context_length: number, d_model: number, num_heads: number,
+ *   num_layers: number, d_hidden: number, rotary_base: number,
+ *   local: {layers: number[], neighbours: number} | null}} StoryConfig
  */
 
 /**
@@ -20,19 +14,15 @@ import { rowAt } from "../numbers.js";
  *   HeadSteps
  */
 
-/**
- * A run; `end` is what reaches the last norm at the last token.
- * @typedef {{heads: HeadSteps[][], end: Float32Array, logits: Float32Array}} Pass
- */
+// A run; `end` is what reaches the last norm at the last token.
+/** @typedef {{heads: HeadSteps[][], end: Float32Array, logits: Float32Array}} Pass */
 
 // PyTorch's own where a model states none.
 const EPSILON = 2 ** -23;
 
 export class StoryModel {
-  /**
-   * @param {StoryConfig} config
-   * @param {ArrayBuffer} file  Its weights, as safetensors of float16
-   */
+  // A model of weights as safetensors of float16.
+  /** @param {StoryConfig} config @param {ArrayBuffer} file */
   constructor(config, file) {
     this.config = config;
     this.tensors = readTensors(file);
@@ -49,12 +39,8 @@ export class StoryModel {
     return local?.layers.includes(layer) ? Math.max(0, query - local.neighbours) : 0;
   }
 
-  /**
-   * Run the model over tokens.
-   * @param {number[]} tokens
-   * @param {Set<string>} [away]  Ablated heads, as "layer.head": their context is 0
-   * @returns {Pass}
-   */
+  // Run the model over tokens; the context of ablated heads, as "layer.head", is 0.
+  /** @param {number[]} tokens @param {Set<string>} [away] @returns {Pass} */
   run(tokens, away = new Set()) {
     const { d_model, num_layers, d_hidden, vocab_size } = this.config;
     const { tensors } = this;
@@ -109,11 +95,8 @@ export class StoryModel {
     return part;
   }
 
-  /**
-   * Attend with each head of a layer.
-   * @param {Float32Array} projected  Queries, keys and values of all heads, side by side
-   * @param {number} layer @param {number} count @returns {HeadSteps[]}
-   */
+  // Attend with each head of a layer, to queries, keys and values of all heads side by side.
+  /** @param {Float32Array} projected @param {number} layer @param {number} count */
   attend(projected, layer, count) {
     const { d_model, num_heads, rotary_base } = this.config;
     const { width } = this;
@@ -141,25 +124,16 @@ export class StoryModel {
   }
 }
 
-/**
- * The tensors of a safetensors file, whose numbers are float16.
- * @param {ArrayBuffer} file @returns {Record<string, Float32Array>}
- */
+// The tensors of a safetensors file, whose numbers are float16.
+/** @param {ArrayBuffer} file @returns {Record<string, Float32Array>} */
 function readTensors(file) {
   const size = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, size)));
   delete header.__metadata__;
-  const named = Object.entries(header).map(
-    ([
-      name,
-      {
-        data_offsets: [begin, end],
-      },
-    ]) => {
-      const halves = new Uint16Array(file.slice(8 + size + begin, 8 + size + end));
-      return [name, Float32Array.from(halves, fromHalf)];
-    },
-  );
+  const named = Object.entries(header).map(([name, { data_offsets: offsets }]) => {
+    const [begin, end] = offsets.map((/** @type {number} */ each) => 8 + size + each);
+    return [name, Float32Array.from(new Uint16Array(file.slice(begin, end)), fromHalf)];
+  });
   return Object.fromEntries(named);
 }
 
@@ -171,10 +145,8 @@ function fromHalf(bits) {
   return bits >> 15 ? -size : size;
 }
 
-/**
- * x Wᵀ, of rows of `width` numbers.
- * @param {Float32Array} x @param {Float32Array} matrix @param {number} width
- */
+// x Wᵀ, of rows of `width` numbers.
+/** @param {Float32Array} x @param {Float32Array} matrix @param {number} width */
 function product(x, matrix, width) {
   const rows = x.length / width;
   const columns = matrix.length / width;
@@ -190,10 +162,8 @@ function product(x, matrix, width) {
   return made;
 }
 
-/**
- * Each row divided by its root mean square, times the weights.
- * @param {Float32Array} x @param {Float32Array} weight
- */
+// Each row divided by its root mean square, times the weights.
+/** @param {Float32Array} x @param {Float32Array} weight */
 function normed(x, weight) {
   const width = weight.length;
   const made = new Float32Array(x.length);
@@ -210,10 +180,8 @@ function scaleOf(row) {
   return 1 / Math.sqrt(squares / row.length + EPSILON);
 }
 
-/**
- * Turn the two halves of each row by angles that grow with its place.
- * @param {Float32Array} rows @param {number} width @param {number} base
- */
+// Turn the two halves of each row by angles that grow with its place.
+/** @param {Float32Array} rows @param {number} width @param {number} base */
 function rotate(rows, width, base) {
   const half = width / 2;
   for (let place = 0; place * width < rows.length; place++) {

@@ -5,10 +5,8 @@ const PIECE = /'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 const SPECIAL = /^<(?:pad|unk|start|end)>$/;
 
 export class Tokens {
-  /**
-   * @param {Record<string, number>} vocabulary  Numbers of tokens
-   * @param {[string, string][]} merges  Pairs that become one, the first ones first
-   */
+  // Numbers of tokens, and the pairs that become one, the first ones first.
+  /** @param {Record<string, number>} vocabulary @param {[string, string][]} merges */
   constructor(vocabulary, merges) {
     this.numbers = new Map(Object.entries(vocabulary));
     this.names = [...this.numbers].sort((one, other) => one[1] - other[1]).map(([name]) => name);
@@ -17,13 +15,11 @@ export class Tokens {
     this.bytes = new Map(this.letters.map((letter, byte) => [letter, byte]));
   }
 
-  /** @param {string} text */
-  encode(text) {
+  encode(/** @type {string} */ text) {
     return (text.match(PIECE) ?? []).flatMap((piece) => this.pairs(piece));
   }
 
-  /** @param {string} piece */
-  pairs(piece) {
+  pairs(/** @type {string} */ piece) {
     let parts = [...new TextEncoder().encode(piece)].map((byte) => this.letters[byte]);
     for (;;) {
       const ranks = parts.slice(1).map((part, at) => {
@@ -50,12 +46,8 @@ export class Tokens {
   }
 }
 
-/**
- * Join each pair of the best rank, from the left.
- * @param {string[]} parts
- * @param {number[]} ranks  Of each part with the next
- * @param {number} best
- */
+// Join each pair of the best rank, from the left; each part has a rank with the next.
+/** @param {string[]} parts @param {number[]} ranks @param {number} best */
 function joined(parts, ranks, best) {
   const made = [];
   for (let at = 0; at < parts.length; at++) {
@@ -75,10 +67,7 @@ function letters() {
   });
 }
 
-/** @param {number} byte */
-function hex(byte) {
-  return `\\x${byte.toString(16).padStart(2, "0")}`;
-}
+const hex = (/** @type {number} */ byte) => `\\x${byte.toString(16).padStart(2, "0")}`;
 
 const ESCAPES = new Map([
   ["\n", "\\n"],

@@ -25,8 +25,7 @@ const DIM = 4;
 export function split(text) {
   const signs = [...text.normalize("NFC")];
   const kinds = signs.map((sign) => KINDS.find(([, fits]) => fits.test(sign))?.[0] ?? "w").join("");
-  /** @type {{token: string, end: number}[]} */
-  const found = [];
+  const found = /** @type {{token: string, end: number}[]} */ ([]);
   for (const { 0: piece, index } of kinds.matchAll(PIECE)) {
     const end = index + piece.length;
     const token = signs.slice(index, end).join("");
@@ -39,18 +38,13 @@ export function split(text) {
   return found.map(({ token }) => token);
 }
 
-/**
- * Whether a mark repeats the one before it, as in "...".
- * @param {string} before @param {string} mark
- */
+// Whether a mark repeats the one before it, as in "...".
+/** @param {string} before @param {string} mark */
 function repeats(before, mark) {
   return /^[\p{Po}\p{Pd}]$/u.test(mark) && new Set(before + mark).size === 1;
 }
 
-/** Whether a token has a letter or a digit. @param {string} token */
-export function isWord(token) {
-  return /[\p{L}\p{N}]/u.test(token);
-}
+export const isWord = (/** @type {string} */ token) => /[\p{L}\p{N}]/u.test(token);
 
 /** Words made printable, short and distinct. @param {string[]} words */
 export function names(words) {
@@ -78,12 +72,8 @@ export function generated(token) {
 const RATE = 136;
 const MASK = (1n << 64n) - 1n;
 
-/**
- * SHAKE256 of FIPS 202, as bytes.
- * @param {Uint8Array} message
- * @param {number} length  Of the result, at most one block
- * @returns {bigint[]}
- */
+// SHAKE256 of FIPS 202, as bytes of at most one block.
+/** @param {Uint8Array} message @param {number} length @returns {bigint[]} */
 function shake256(message, length) {
   const blocks = Math.floor(message.length / RATE) + 1;
   const padded = new Uint8Array(blocks * RATE);
@@ -131,9 +121,7 @@ function permute(lanes) {
 }
 
 /** @param {bigint} lane @param {number} by */
-function turned(lane, by) {
-  return ((lane << BigInt(by)) | (lane >> BigInt(64 - by))) & MASK;
-}
+const turned = (lane, by) => ((lane << BigInt(by)) | (lane >> BigInt(64 - by))) & MASK;
 
 // Wichura 1988 (algorithm AS 241), as Python's `statistics` has them: near the middle, in the tails,
 // and far out; of each the numerator and the denominator, the highest power first.
@@ -179,7 +167,6 @@ function quantile(share) {
 
 /** @param {number[][]} polynomials @param {number} x */
 function ratio([above, below], x) {
-  /** @param {number[]} terms */
-  const sum = (terms) => terms.reduce((all, term) => all * x + term, 0);
+  const sum = (/** @type {number[]} */ terms) => terms.reduce((all, term) => all * x + term, 0);
   return sum(above) / sum(below);
 }

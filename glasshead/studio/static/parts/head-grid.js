@@ -15,11 +15,9 @@ import { walk } from "./walk.js";
 
 /**
  * @typedef {object} Props
- * @property {Translate} t
- * @property {number[]} counts  Heads of each layer
+ * @property {Translate} t @property {number[]} counts  Heads of each layer
  * @property {Tensor} maps  Of all heads; a last column has what the first token alone gets
- * @property {Look} look
- * @property {number} [tokens]  Of which the first may be grayed
+ * @property {Look} look @property {number} [tokens]  Of which the first may be grayed
  * @property {(layer: number) => any} rowHead
  * @property {(head: Head) => Record<string, any>} cell  Attributes of a head's button, and what is
  *   `held` below its map
@@ -42,10 +40,8 @@ const ROW = 140;
 
 /** @extends {Component<Props, State>} */
 export class HeadGrid extends Component {
-  /** @type {State} */
-  state = { lines: 1, dense: false, reached: [0, 0] };
-  /** @type {import("preact").RefObject<HTMLElement>} */
-  frame = createRef();
+  state = /** @type {State} */ ({ lines: 1, dense: false, reached: [0, 0] });
+  frame = /** @type {import("preact").RefObject<HTMLElement>} */ (createRef());
 
   /** @param {Props} props @param {State} state */
   static getDerivedStateFromProps({ open }, state) {
@@ -86,7 +82,6 @@ export class HeadGrid extends Component {
     if (lines !== this.state.lines || dense !== this.state.dense) this.setState({ lines, dense });
   }
 
-  /** Draw the maps. */
   draw() {
     const { maps, look, tokens } = this.props;
     const [, side, wider] = maps.shape;
@@ -111,8 +106,7 @@ export class HeadGrid extends Component {
   get reached() {
     const { counts, some } = this.props;
     const [layer, head] = this.state.reached;
-    /** @type {Head} */
-    const reached = head < counts[layer] ? [layer, head] : [0, 0];
+    const reached = /** @type {Head} */ (head < counts[layer] ? [layer, head] : [0, 0]);
     return some && placeOf(some, reached) < 0 ? some[0] : reached;
   }
 
@@ -155,8 +149,7 @@ export class HeadGrid extends Component {
     </div>`;
   }
 
-  /** @param {number} columns */
-  table(columns) {
+  table(/** @type {number} */ columns) {
     const { t, counts, rowHead } = this.props;
     /** @param {number} layer @param {number} from */
     const line = (layer, from) => {

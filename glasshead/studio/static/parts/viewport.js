@@ -4,8 +4,7 @@ import { clamped } from "../numbers.js";
 /**
  * A head's map as the studio describes it.
  * @typedef {object} MapInfo
- * @property {number} queries
- * @property {number} keys
+ * @property {number} queries @property {number} keys
  * @property {number} levels  Levels of blocks of 2^level tokens, from 0
  * @property {number} finest  The first level that there is
  * @property {number} coarse  The first level whose tiles come from the overview
@@ -24,8 +23,7 @@ const LARGEST_CELL = 96;
 const TOLERANCE = 1.0001;
 
 export class Viewport {
-  /** @param {MapInfo} info */
-  constructor(info) {
+  constructor(/** @type {MapInfo} */ info) {
     this.info = info;
     this.width = 600;
     this.height = 600;
@@ -57,23 +55,19 @@ export class Viewport {
     return 2 ** this.level;
   }
 
-  /** @param {number} query */
-  top(query) {
+  top(/** @type {number} */ query) {
     return (query - this.y) * this.zoom + this.height / 2;
   }
 
-  /** @param {number} key */
-  left(key) {
+  left(/** @type {number} */ key) {
     return (key - this.x) * this.zoom + this.width / 2;
   }
 
-  /** @param {number} top */
-  query(top) {
+  query(/** @type {number} */ top) {
     return (top - this.height / 2) / this.zoom + this.y;
   }
 
-  /** @param {number} left */
-  key(left) {
+  key(/** @type {number} */ left) {
     return (left - this.width / 2) / this.zoom + this.x;
   }
 
@@ -82,10 +76,8 @@ export class Viewport {
     this.go(this.y - down / this.zoom, this.x - right / this.zoom);
   }
 
-  /**
-   * Zoom, and leave in its place what is at a pixel.
-   * @param {number} factor @param {number} left @param {number} top
-   */
+  // Zoom, and leave in its place what is at a pixel.
+  /** @param {number} factor @param {number} left @param {number} top */
   zoomBy(factor, left, top) {
     const query = this.query(top);
     const key = this.key(left);
@@ -101,29 +93,23 @@ export class Viewport {
     this.x = this.inside(x, info.keys, width);
   }
 
-  /**
-   * The nearest middle at which no more is seen beside the map than where all of it is seen: so
-   * what is under the pointer stays there from the first turn of the wheel on.
-   * @param {number} at @param {number} length @param {number} pixels
-   */
+  // The nearest middle at which no more is seen beside the map than where all of it is seen: so
+  // what is under the pointer stays there from the first turn of the wheel on.
+  /** @param {number} at @param {number} length @param {number} pixels */
   inside(at, length, pixels) {
     const beside = Math.max(0, (pixels - length * this.leastZoom) / 2);
     const least = Math.min(length / 2, (pixels / 2 - beside) / this.zoom);
     return clamped(at, least, length - least);
   }
 
-  /** @param {number} zoom */
-  bounded(zoom) {
+  bounded(/** @type {number} */ zoom) {
     const largest = LARGEST_CELL / 2 ** this.info.finest;
     return clamped(zoom, this.leastZoom, largest);
   }
 
-  /**
-   * The rows and columns that are seen, of parts that are so many tokens long.
-   * @param {number} length
-   * @param {number} margin  Pixels around what is seen that count as well
-   */
-  seen(length, margin = 0) {
+  // The rows and columns that are seen, of parts that are so many tokens long, and in a margin of
+  // pixels around.
+  seen(/** @type {number} */ length, margin = 0) {
     const { width, height, info } = this;
     /** @param {number} low @param {number} high @param {number} all */
     const parts = (low, high, all) => {
@@ -135,11 +121,8 @@ export class Viewport {
     };
   }
 
-  /**
-   * The tiles that are seen, those in the middle first.
-   * @param {number} side  Blocks along a tile
-   * @param {number} [margin] @returns {TilePlace[]}
-   */
+  // The tiles that are seen, those in the middle first.
+  /** @param {number} side  Blocks along a tile @param {number} [margin] @returns {TilePlace[]} */
   tiles(side, margin) {
     const { level, block, y, x } = this;
     const { rows, columns } = this.seen(side * block, margin);
@@ -149,8 +132,7 @@ export class Viewport {
         found.push({ level, row, column });
       }
     }
-    /** @param {number} at */
-    const middle = (at) => (at + 0.5) * side * block;
+    const middle = (/** @type {number} */ at) => (at + 0.5) * side * block;
     /** @param {TilePlace} place */
     const distance = ({ row, column }) => Math.hypot(middle(row) - y, middle(column) - x);
     return found.sort((one, other) => distance(one) - distance(other));

@@ -2,12 +2,9 @@
 import { moveOf } from "../dom.js";
 import { byKey, within } from "../numbers.js";
 
-/**
- * Focus what a key leads to: to the left or right in its line, or to a line above or below.
- * @param {KeyboardEvent & {currentTarget: Element}} event  Of the frame of all elements
- * @param {boolean} [flows]  Whether a line goes on in the next one
- * @param {string} [name]  Of the elements
- */
+// Focus what a key leads to: to the left or right in its line, or to a line above or below. Where
+// it flows, a line goes on in the next one.
+/** @param {KeyboardEvent & {currentTarget: Element}} event  Of the frame of all elements */
 export function walk(event, flows = false, name = "button") {
   const from = /** @type {Element} */ (event.target).closest(name);
   const move = moveOf(event);

@@ -7,15 +7,11 @@ import { html } from "./html.js";
 /** @import { Translate } from "../app.js" */
 /** @import { Head } from "../selection.js" */
 
-/**
- * A part that a component wrote; `layer` and `head` are null where it is no head.
- * @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part
- */
+// A part that a component wrote; `layer` and `head` are null where it is no head.
+/** @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part */
 
-/**
- * The parts of a sum; `count` others add up to the `rest`.
- * @typedef {{parts: Part[], rest: number, count: number}} Parts
- */
+// The parts of a sum; `count` others add up to the `rest`.
+/** @typedef {{parts: Part[], rest: number, count: number}} Parts */
 
 /**
  * @param {object} props @param {Translate} props.t @param {string} props.caption
@@ -23,8 +19,7 @@ import { html } from "./html.js";
  * @param {(head: Head) => void} props.go  Opens a head
  */
 export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, total }) {
-  /** @param {Part} one */
-  const label = ({ name, layer, head }) => {
+  const label = (/** @type {Part} */ { name, layer, head }) => {
     // A line may break after each module.
     if (layer === null) return html`<code>${name.replaceAll(".", ".\u200b")}</code>`;
     return html`<button type="button" onClick=${() => go([layer, head])}>
@@ -38,9 +33,8 @@ export function Waterfall({ t, caption, of: { parts, rest, count }, sum, go, tot
   const ends = steps.map(([, part]) => [at, (at += part)]);
   const low = Math.min(0, sum, ...ends.flat());
   const high = Math.max(0, sum, ...ends.flat());
-  /** @param {number} value */
-  const share = (value) => (value - low) / (high - low || 1);
-  /** @param {any} name @param {number} part @param {number[]} places @param {string} kind */
+  const share = (/** @type {number} */ value) => (value - low) / (high - low || 1);
+  /** @param {any} name @param {number} part @param {number[]} places */
   const row = (name, part, places, kind = "") => {
     const [from, to] = places.map(share);
     return html`<tr class=${kind}>

@@ -28,13 +28,10 @@ export class ZoomPane {
     this.view = view;
     this.signal = signal;
     this.pen = canvas.getContext("2d", { alpha: false });
-    /** @type {Edges} */
-    this.edges = { left: 0, top: 0, bottom: 0 };
+    this.edges = /** @type {Edges} */ ({ left: 0, top: 0, bottom: 0 });
     this.size = { width: 0, height: 0 };
-    /** @type {Point} */
-    this.at = { left: 0, top: 0 };
-    /** @type {number | null} */
-    this.drawing = null;
+    this.at = /** @type {Point} */ ({ left: 0, top: 0 });
+    this.drawing = /** @type {number | null} */ (null);
     /** @type {(Point & {from: Point, pointer: number, still: boolean}) | null} */
     this.press = null;
     /** @param {keyof HTMLElementEventMap} name @param {(event: any) => void} heard */
@@ -60,10 +57,8 @@ export class ZoomPane {
     this.draw();
   }
 
-  /**
-   * A pointer is at the place `at`, and clicks, or else it is a mouse that presses nothing.
-   * @type {(clicks: boolean) => void}
-   */
+  // A pointer is at the place `at`, and clicks, or else it is a mouse that presses nothing.
+  /** @type {(clicks: boolean) => void} */
   reached() {}
 
   paint() {}
@@ -112,8 +107,7 @@ export class ZoomPane {
     this.changed();
   }
 
-  /** @param {Mark} mark */
-  drawMark(mark) {
+  drawMark(/** @type {Mark} */ mark) {
     const { pen } = this;
     const { x, y, width = 1, height, fill: color, opacity = 1, d } = mark;
     if (color) pen.fillStyle = inkOf(color);
@@ -131,8 +125,7 @@ export class ZoomPane {
     }
   }
 
-  /** @param {Mark} mark */
-  drawText({ x, y, text, size, anchor = "start", weight = 400, rotate = 0 }) {
+  drawText(/** @type {Mark} */ { x, y, text, size, anchor = "start", weight = 400, rotate = 0 }) {
     const { pen } = this;
     pen.save();
     pen.translate(x, y);
@@ -149,8 +142,7 @@ export class ZoomPane {
     return { left: x - this.edges.left, top: y - this.edges.top };
   }
 
-  /** @param {PointerEvent} event */
-  pressed(event) {
+  pressed(/** @type {PointerEvent} */ event) {
     if (event.button !== 0) return;
     this.canvas.focus({ preventScroll: true });
     this.canvas.setPointerCapture(event.pointerId);
@@ -158,8 +150,7 @@ export class ZoomPane {
     this.press = { ...at, from: at, pointer: event.pointerId, still: true };
   }
 
-  /** @param {PointerEvent} event */
-  pointed(event) {
+  pointed(/** @type {PointerEvent} */ event) {
     const { press } = this;
     const at = this.pointOf(event);
     this.at = at;
@@ -180,8 +171,7 @@ export class ZoomPane {
     this.reached(true);
   }
 
-  /** @param {WheelEvent} event */
-  wheel(event) {
+  wheel(/** @type {WheelEvent} */ event) {
     const { view } = this;
     // Seen whole, it goes no further away: the wheel scrolls the page instead.
     if (view.isWhole && event.deltaY > 0) return;

@@ -12,18 +12,14 @@ import { decimal, largestFirst, range, sum, within } from "../numbers.js";
 /** A word, by its side and its place there. @typedef {{side: Side, at: number}} Word */
 
 /**
- * A line from a word of the source to one of the target.
- * @typedef {object} OwnLine
- * @property {SVGElement} path
- * @property {Record<Side, number>} ends  Where it is along each side, in pixels
- * @property {number} [weight]
- * @property {number} [width]
- *
- * @typedef {OwnLine & Record<Side, number>} Line
+ * A line from a word of the source to one of the target, with its ends along each side, in pixels.
+ * @typedef {{path: SVGElement, ends: Record<Side, number>, weight?: number,
+ *   width?: number}} OwnLine
  */
 
-/** @type {Side[]} */
-const SIDES = ["source", "target"];
+/** @typedef {OwnLine & Record<Side, number>} Line */
+
+const SIDES = /** @type {Side[]} */ (["source", "target"]);
 // Words that are named of those on the other side.
 const NAMED = 3;
 // What is weaker has no line.
@@ -46,13 +42,9 @@ export class Bands {
     this.kept = kept;
     this.words = { source, target };
     this.place = scale();
-    /** @type {number[][]} */
-    this.matrix = [];
-    /** @type {Word | null} */
-    this.held = null;
-    /** @type {Word | null} */
-    this.pointed = null;
-    // Whether the words stand in columns.
+    this.matrix = /** @type {number[][]} */ ([]);
+    this.held = /** @type {Word | null} */ (null);
+    this.pointed = /** @type {Word | null} */ (null);
     this.columns = false;
     /** @type {Line[]} */
     this.lines = range(source.length * target.length).map((at) => ({
@@ -77,8 +69,7 @@ export class Bands {
     new ResizeObserver(resized).observe(this.stage);
   }
 
-  /** @param {Side} side */
-  list(side) {
+  list(/** @type {Side} */ side) {
     const items = this.words[side].map((word, at) => this.item(word, { side, at }));
     const label = this.t(`alignment.${side}`);
     return element(`ul.words.${side}`, { role: "listbox", "aria-label": label }, items);
@@ -102,8 +93,7 @@ export class Bands {
     );
   }
 
-  /** @param {Side} side */
-  items(side) {
+  items(/** @type {Side} */ side) {
     return /** @type {HTMLElement[]} */ ([...this.lists[side].children]);
   }
 
@@ -113,18 +103,14 @@ export class Bands {
     this.mark();
   }
 
-  /**
-   * Set a word apart until another is, by its name: "s0" or "t3".
-   * @param {string | undefined} name
-   */
-  keep(name) {
+  /** Set a word apart until another is, by its name: "s0" or "t3". */
+  keep(/** @type {string | undefined} */ name) {
     const side = SIDES.find((each) => each[0] === name?.[0]);
     const at = Number(name?.slice(1));
     this.hold(side && at in this.words[side] ? { side, at } : null);
   }
 
-  /** @param {Word | null} word */
-  hold(word) {
+  hold(/** @type {Word | null} */ word) {
     this.held = word;
     if (word) {
       this.items(word.side).forEach((item, at) => {
@@ -186,8 +172,7 @@ export class Bands {
     });
   }
 
-  /** @param {Word} word */
-  sentenceOf(word) {
+  sentenceOf(/** @type {Word} */ word) {
     const { t } = this;
     const { side, at } = word;
     const [whole, part] = side === "target" ? ["gave", "to"] : ["took", "from"];
@@ -214,7 +199,6 @@ export class Bands {
     this.placeLines();
   }
 
-  /** Lay the words out, and the lines between them. */
   placeLines() {
     const { lists, stage, lines } = this;
     stage.classList.remove("columns");
@@ -248,24 +232,13 @@ export class Bands {
   }
 }
 
-/** @param {Side} side */
-function otherSide(side) {
-  return side === "source" ? "target" : "source";
-}
+const otherSide = (/** @type {Side} */ side) => (side === "source" ? "target" : "source");
 
-/** @param {Word} word */
-function nameOf({ side, at }) {
-  return `${side[0]}${at}`;
-}
+const nameOf = (/** @type {Word} */ { side, at }) => `${side[0]}${at}`;
 
-/**
- * Give the lines of a word their ends there. They lie in the order of their other ends, and closer
- * where there is no room.
- * @param {Line[]} lines
- * @param {number} begin  Of the word
- * @param {number} length  Of the word
- * @param {Side} side
- */
+// Give the lines of a word their ends within it. They lie in the order of their other ends, and
+// closer where there is no room.
+/** @param {Line[]} lines @param {number} begin @param {number} length @param {Side} side */
 function spread(lines, begin, length, side) {
   const total = sum(lines.map(({ width }) => width));
   const closer = Math.min(1, (length - 2 * INSIDE) / total);
@@ -276,12 +249,8 @@ function spread(lines, begin, length, side) {
   }
 }
 
-/**
- * The data of a path.
- * @param {Line} line
- * @param {number} length  From the source to the target
- * @param {boolean} columns  Whether the words stand in columns
- */
+// The data of a path from the source to the target.
+/** @param {Line} line @param {number} length @param {boolean} columns */
 function curve({ ends: { source, target } }, length, columns) {
   /** @param {number} along @param {number} across */
   const point = (along, across) => {

@@ -1,14 +1,14 @@
 // The view "alignment": a sentence, what a translator made of it, and what each word looked at.
+import { scale } from "../colors.js";
 import { choice, menu, slider, tellOrigin, textField } from "../controls.js";
-import { capitalized, element, fill } from "../dom.js";
-import { clamped, range } from "../numbers.js";
+import { capitalized, element, fill, headingCell, table, unique } from "../dom.js";
+import { clamped, decimal, range } from "../numbers.js";
 import { newest } from "../source.js";
 import { Bands } from "./alignment-bands.js";
-import { candidateList, weightTable } from "./alignment-tables.js";
 
-/** @import { Context, Sample, View } from "../app.js" */
+/** @import { Context, Sample, Translate, View } from "../app.js" */
 /** @import { Tensor } from "../source.js" */
-/** @import { Candidate, Translations } from "./alignment-tables.js" */
+/** @import { Word } from "./alignment-bands.js" */
 
 /** The sentences that a report holds. @typedef {{sentences: string[], beam: number}} Stored */
 
@@ -34,56 +34,41 @@ class Alignment {
     this.beam = stored?.beam ?? clamped(width, 1, WIDEST_BEAM);
     this.layer = MEAN;
     this.head = MEAN;
-    /** @type {Translations} */
-    this.found = null;
-    /** @type {Tensor} */
-    this.weights = null;
+    this.found = /** @type {Translations} */ (null);
+    this.weights = /** @type {Tensor} */ (null);
     // The picture of the candidate that is shown, and its table.
-    /** @type {Bands | null} */
-    this.bands = null;
-    /** @type {ReturnType<typeof weightTable>} */
-    this.table = null;
+    this.bands = /** @type {Bands | null} */ (null);
+    this.table = /** @type {ReturnType<typeof weightTable>} */ (null);
     // A presentation hides the choice of the layer and the head.
     this.name = element("p.which");
     this.heat = element("figure.heat", { "data-panel": "" });
     this.result = element("div.result");
     this.shown = element("div.shown");
-    const controls = stored ? this.storedMenu(stored) : this.controls();
     this.origin = element("p.quiet.origin");
     if (sample) tellOrigin(this.origin, t, sample.origin, sample.why);
-    fill(frame, element("div.controls", controls, this.origin), this.result);
+    fill(frame, element("div.controls", this.controls(stored), this.origin), this.result);
   }
 
-  /** @param {Stored} stored */
-  storedMenu({ sentences }) {
-    const label = this.context.t("alignment.sentence");
-    return menu(label, sentences, this.sentence, (sentence) => this.change({ sentence }));
-  }
-
-  controls() {
+  controls(/** @type {Stored | null} */ stored) {
     const { t, about } = this.context;
-    /** @param {string} sentence */
-    const sent = (sentence) => this.change({ sentence });
-    const [label, button] = [t("alignment.sentence"), t("alignment.translate")];
-    /** @param {number} at */
-    const widthOf = (at) => at + 1;
-    /** @param {number} at */
-    const moved = (at) => this.change({ beam: widthOf(at) });
+    const label = t("alignment.sentence");
+    const sent = (/** @type {string} */ sentence) => this.change({ sentence });
+    if (stored) return menu(label, stored.sentences, this.sentence, sent);
+    const widthOf = (/** @type {number} */ at) => at + 1;
+    const moved = (/** @type {number} */ at) => this.change({ beam: widthOf(at) });
     return [
-      textField(label, this.sentence, button, sent, about.limits.sentence),
+      textField(label, this.sentence, t("alignment.translate"), sent, about.limits.sentence),
       slider(t("alignment.beam"), WIDEST_BEAM, this.beam - 1, widthOf, moved),
     ];
   }
 
-  /** @param {{sentence?: string, beam?: number}} changes */
-  change(changes) {
+  change(/** @type {{sentence?: string, beam?: number}} */ changes) {
     Object.assign(this, changes);
     this.context.remember({ ...changes, candidate: null, word: null });
     if (changes.sentence) fill(this.origin);
     this.translate();
   }
 
-  /** Translate the sentence, and show one of the candidates. */
   async translate() {
     const { source, state } = this.context;
     await this.showing(async (signal) => {
@@ -97,8 +82,7 @@ class Alignment {
     });
   }
 
-  /** @param {number} place */
-  candidates(place) {
+  candidates(/** @type {number} */ place) {
     const { t, remember } = this.context;
     return candidateList(this.found, place, t, (candidate) => {
       remember({ candidate, word: null });
@@ -114,10 +98,8 @@ class Alignment {
     return element("div.controls.choices", layer, head);
   }
 
-  /**
-   * A choice of one layer or head, or of the mean of all.
-   * @param {"layer" | "head"} name @param {number} count @param {string} usual
-   */
+  // A choice of one layer or head, or of the mean of all.
+  /** @param {"layer" | "head"} name @param {number} count @param {string} usual */
   numberChoice(name, count, usual) {
     const { t, remember, state } = this.context;
     const known = range(count).map(String);
@@ -132,11 +114,8 @@ class Alignment {
     });
   }
 
-  /**
-   * Do what shows something else, and show a refusal in its place.
-   * @param {(signal: AbortSignal) => Promise<void>} work
-   */
-  async showing(work) {
+  /** Do what shows something else, and show a refusal in its place. */
+  async showing(/** @type {(signal: AbortSignal) => Promise<void>} */ work) {
     delete this.frame.dataset.drawn;
     const signal = this.newSignal();
     this.bands = null;
@@ -177,7 +156,6 @@ class Alignment {
     this.bands.keep(state.word);
   }
 
-  /** Show the layer and head that are chosen. */
   redraw() {
     const { bands } = this;
     if (!bands) return;
@@ -195,8 +173,7 @@ class Alignment {
   /** The layer and head that are shown, in words. */
   which() {
     const { t } = this.context;
-    /** @param {"layer" | "head"} name */
-    const words = (name) => {
+    const words = (/** @type {"layer" | "head"} */ name) => {
       const kind = this[name] === MEAN ? "mean_of" : "one";
       return t(`alignment.${kind}.${name}`, { [name]: this[name] });
     };
@@ -213,8 +190,7 @@ function mean({ values, shape: [layers, heads, rows, columns] }, layer, head) {
   const chosenLayers = layer === MEAN ? range(layers) : [Number(layer)];
   const chosenHeads = head === MEAN ? range(heads) : [Number(head)];
   const maps = chosenLayers.flatMap((one) => chosenHeads.map((other) => one * heads + other));
-  /** @param {number} at */
-  const cell = (at) => {
+  const cell = (/** @type {number} */ at) => {
     return maps.reduce((sum, map) => sum + values[map * rows * columns + at], 0) / maps.length;
   };
   return range(rows).map((row) => range(columns).map((column) => cell(row * columns + column)));
@@ -230,3 +206,103 @@ export const alignment = async (frame, context) => {
   const sample = isNamed ? null : await context.sample();
   await new Alignment(frame, context, stored, sample).translate();
 };
+
+// The tables of an alignment: what a beam found, and the weights cell by cell.
+
+/**
+ * A translation that the beam found: `own` are places of its words that the best candidate lacks.
+ * @typedef {{text: string, own: number[], target: string[], tokens: number[], score: number,
+ *   log_probability: number, ended: boolean}} Candidate
+ */
+
+/**
+ * What the studio says of a sentence, the best candidate first.
+ * @typedef {{source: string[], layers: number, heads: number, length_penalty: number,
+ *   candidates: Candidate[]}} Translations
+ */
+
+/**
+ * The candidates, of which one is chosen.
+ * @param {Translations} found
+ * @param {number} place  Which one
+ * @param {Translate} t @param {(place: number) => void} chosen
+ */
+function candidateList({ candidates, length_penalty: penalty }, place, t, chosen) {
+  // The sentence has its power as an exponent.
+  const ranked = t("alignment.ranked").split("^{penalty}");
+  const name = unique("candidate");
+  const rows = candidates.map((candidate, at) => {
+    const look = { type: "radio", name, checked: at === place, onchange: () => chosen(at) };
+    return candidateRow(candidate, element("input", look), t);
+  });
+  const head = element(
+    "div.row.head",
+    { "aria-hidden": "true" },
+    element("span"),
+    element("span", t("alignment.candidate")),
+    element("span.figure", t("alignment.score")),
+    element("span.figure.second", t("alignment.ln_p")),
+  );
+  return element(
+    "fieldset.candidates",
+    { "data-panel": 1 },
+    element("legend", t("alignment.candidates")),
+    head,
+    rows,
+    element("p.quiet", ranked[0], element("sup", penalty), ranked[1]),
+  );
+}
+
+/** @param {Candidate} candidate @param {HTMLInputElement} input @param {Translate} t */
+function candidateRow({ text, target, own, score, log_probability: logP, ended }, input, t) {
+  const words = text.split(" ").map((word, at) => {
+    return [at > 0 && " ", own.includes(at) ? element("b", word) : word];
+  });
+  return element(
+    "label.row",
+    input,
+    element(
+      "span.text",
+      target.length ? words : element("i", t("alignment.empty")),
+      !ended && element("span.quiet", ` (${t("alignment.cut_off")})`),
+    ),
+    element("span.figure", { "data-value": score }, decimal(score)),
+    element("span.figure.second", { "data-value": logP }, decimal(logP)),
+  );
+}
+
+/**
+ * The weights as numbers: a row for each word of the translation.
+ * @param {string[]} source @param {string[]} target @param {number[][]} matrix
+ * @param {string} which  Layer and head, in words
+ * @param {Translate} t
+ * @param {(word: Word | null) => void} pointed  Called with the word whose row has the pointer
+ */
+function weightTable(source, target, matrix, which, t, pointed) {
+  const place = scale();
+  /** @param {number} value */
+  const cell = (value) => element(`td.w${place(value)}`, { "data-value": value }, decimal(value));
+  const headings = [element("td"), source.map((word) => wordHeading("col", word))];
+  const body = matrix.map((row, at) => [wordHeading("row", target[at]), row.map(cell)]);
+  const caption = t("alignment.table", { what: which });
+  const made = table("table.weights", caption, headings, body, t("alignment.picture"));
+  // The first row has the words of the source, and the first column those of the target.
+  const rows = [...made.querySelectorAll("tr")];
+  rows.slice(1).forEach((row, at) => {
+    row.onpointerenter = () => pointed({ side: "target", at });
+    row.onpointerleave = () => pointed(null);
+  });
+  const mark = (/** @type {Word | null} */ word) => {
+    const at = word && word.at + 1;
+    rows.forEach((row, other) => {
+      row.classList.toggle("here", word?.side === "target" && other === at);
+      [...row.cells].forEach((each, column) => {
+        each.classList.toggle("marked", word?.side === "source" && column === at);
+      });
+    });
+  };
+  return Object.assign(made, { mark });
+}
+
+/** @param {"row" | "col"} scope @param {string} word */
+const wordHeading = (scope, word) => headingCell(scope, element("bdi", word));

@@ -34,10 +34,8 @@ export function drawAtlas(map) {
   return isWhole;
 }
 
-/**
- * Draw the cells and the cross-hair; gives whether all tiles that are seen were there.
- * @param {Pen} pen @param {AtlasMap} map
- */
+// Draw the cells and the cross-hair; gives whether all tiles that are seen were there.
+/** @param {Pen} pen @param {AtlasMap} map */
 function drawCells(pen, map) {
   const { view, info, edges } = map;
   const size = view.zoom * view.block;
@@ -71,10 +69,8 @@ function clip(pen, left, top, width, height) {
   pen.clip();
 }
 
-/**
- * Draw a tile, or a part of a coarser one in its place; gives whether it was there.
- * @param {Pen} pen @param {AtlasMap} map @param {TilePlace} place
- */
+// Draw a tile, or a part of a coarser one in its place; gives whether it was there.
+/** @param {Pen} pen @param {AtlasMap} map @param {TilePlace} place */
 function drawTile(pen, { view, tiles, scale, info }, place) {
   const tile = tiles.nearest(place);
   if (!tile) return false;
@@ -101,11 +97,8 @@ function drawTile(pen, { view, tiles, scale, info }, place) {
   return tile.level === place.level;
 }
 
-/**
- * Draw lines between the cells, which come out as these grow.
- * @param {Pen} pen @param {AtlasMap} map
- * @param {number} size  Of a cell
- */
+// Draw lines between the cells, which come out as these grow.
+/** @param {Pen} pen @param {AtlasMap} map @param {number} size  Of a cell */
 function drawLines(pen, map, size) {
   const { view } = map;
   const { block, width, height } = view;
@@ -165,14 +158,10 @@ function drawCross(pen, map) {
 }
 
 /** @param {number} from @param {number} to */
-function crossLines(from, to) {
-  return to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to];
-}
+const crossLines = (from, to) => (to - from < CROSSED ? [Math.round((from + to) / 2)] : [from, to]);
 
-/**
- * What stands on the axes: tokens where there is room for them, or else numbers.
- * @param {AtlasMap} map @returns {Mark[]}
- */
+// What stands on the axes: tokens where there is room for them, or else numbers.
+/** @param {AtlasMap} map @returns {Mark[]} */
 function axisMarks(map) {
   const { view, edges } = map;
   const isNamed = view.zoom >= NAMED;
@@ -224,10 +213,8 @@ function axisTexts({ view, info, tokens, cross }, side, apart, inset, room) {
   });
 }
 
-/**
- * The map as a picture: the cells, and letters that are letters.
- * @param {AtlasMap} map @returns {Mark[]}
- */
+// The map as a picture: the cells, and letters that are letters.
+/** @param {AtlasMap} map @returns {Mark[]} */
 export function atlasMarks(map) {
   const { view, edges } = map;
   const { width, height } = view;

@@ -16,27 +16,21 @@ import { SIDE, Tiles, tileOf } from "./atlas-tiles.js";
 /** @typedef {"queries" | "keys"} Side */
 
 /**
- * What the cross-hair is at: a block, and its number.
- * @typedef {object} Seen
- * @property {number} level
- * @property {[number, number]} queries  Its first query, and the one behind its last
- * @property {[number, number]} keys
- * @property {number | undefined} value  Undefined as long as it is not there
+ * What the cross-hair is at: a block, from its first query and key to those behind its last, and
+ * its number, undefined as long as it is not there.
+ * @typedef {{level: number, queries: [number, number], keys: [number, number],
+ *   value: number | undefined}} Seen
  */
 
 /**
- * What a map asks for, and what it reports.
- * @typedef {object} Heard
- * @property {(place: TilePlace, signal: AbortSignal) => Promise<Tensor>} ask
- * @property {(error: Error & {status?: number}) => void} failed
- * @property {() => void} moved
- * @property {(isWhole: boolean) => void} drawn  Called with whether all tiles were there
+ * What a map asks for, and what it reports; it is drawn with whether all tiles were there.
+ * @typedef {{ask: (place: TilePlace, signal: AbortSignal) => Promise<Tensor>,
+ *   failed: (error: Error & {status?: number}) => void, moved: () => void,
+ *   drawn: (isWhole: boolean) => void}} Heard
  */
 
-/**
- * The ends of the colors, and the place of a weight among them.
- * @typedef {{floor: number, top: number, place: ColorScale}} Scale
- */
+// The ends of the colors, and the place of a weight among them.
+/** @typedef {{floor: number, top: number, place: ColorScale}} Scale */
 
 // What an arrow key moves the map by, in pixels.
 const STEP = 80;
@@ -74,11 +68,8 @@ export class AtlasMap extends ZoomPane {
     canvas.onkeydown = (event) => this.key(event);
     /** @type {Scale} */
     this.scale = { floor: 0, top: 1, place: () => 0 };
-    // Timers.
-    /** @type {number | null} */
-    this.wanting = null;
-    /** @type {number | null} */
-    this.resting = null;
+    this.wanting = /** @type {number | null} */ (null);
+    this.resting = /** @type {number | null} */ (null);
     finer.set(canvas, () => atlasMarks(this));
     this.resize();
   }
@@ -108,21 +99,16 @@ export class AtlasMap extends ZoomPane {
     return { level, queries, keys, value };
   }
 
-  /**
-   * The tokens of the block that the cross-hair is at.
-   * @param {Side} side @returns {[number, number]}
-   */
+  // The tokens of the block that the cross-hair is at.
+  /** @param {Side} side @returns {[number, number]} */
   blockOf(side) {
     const { block } = this.view;
     const start = Math.floor(this.cross[side] / block) * block;
     return [start, Math.min(start + block, this.info[side])];
   }
 
-  /**
-   * Move the cross-hair to the nearest place there is.
-   * @param {number} query @param {number} key
-   * @param {boolean} pins  Whether it stays there
-   */
+  // Move the cross-hair to the nearest place there is.
+  /** @param {number} query @param {number} key @param {boolean} pins  Whether it stays there */
   point(query, key, pins = true) {
     const { info, selection } = this;
     const place = {
@@ -159,8 +145,7 @@ export class AtlasMap extends ZoomPane {
     if (this.edges.left) this.heard.drawn(drawAtlas(this));
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key in ZOOM_KEYS) this.zoom(ZOOM_KEYS[event.key]);
     else if (event.key.startsWith("Arrow")) {
@@ -172,10 +157,8 @@ export class AtlasMap extends ZoomPane {
     event.preventDefault();
   }
 
-  /**
-   * Move the cross-hair by blocks, and the map where it would leave it.
-   * @param {number} down @param {number} right
-   */
+  // Move the cross-hair by blocks, and the map where it would leave it.
+  /** @param {number} down @param {number} right */
   step(down, right) {
     const { view } = this;
     this.point(this.nextBlock("queries", down), this.nextBlock("keys", right));
@@ -187,10 +170,8 @@ export class AtlasMap extends ZoomPane {
     if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
   }
 
-  /**
-   * The first token of a block beside that of the cross-hair.
-   * @param {Side} side @param {number} by
-   */
+  // The first token of a block beside that of the cross-hair.
+  /** @param {Side} side @param {number} by */
   nextBlock(side, by) {
     const { block } = this.view;
     if (!by) return this.cross[side];
@@ -198,8 +179,7 @@ export class AtlasMap extends ZoomPane {
     return within(Math.floor(this.cross[side] / block) + by, count) * block;
   }
 
-  /** Move the cross-hair to where the pointer is. @param {boolean} pins */
-  reached(pins) {
+  reached(/** @type {boolean} */ pins) {
     const { view, at } = this;
     if (at.left < 0 || at.top >= view.height) return;
     this.point(view.query(at.top), view.key(at.left), pins);

@@ -8,7 +8,6 @@ const AT_ONCE = 512;
 const AROUND = 120;
 const LONG = 160;
 
-/** The tokens of a text, asked for as they are named. */
 export class Tokens {
   /**
    * @param {object} given
@@ -25,8 +24,7 @@ export class Tokens {
     this.came = came;
     this.failed = failed;
     // A part that is under way is undefined.
-    /** @type {Map<number, string[] | undefined>} */
-    this.parts = new Map();
+    this.parts = /** @type {Map<number, string[] | undefined>} */ (new Map());
   }
 
   /** A token; null where none is known, undefined until it has come. @param {number} place */
@@ -38,8 +36,7 @@ export class Tokens {
     return tokens && (tokens[place % AT_ONCE] ?? null);
   }
 
-  /** @param {number} part */
-  async fetch(part) {
+  async fetch(/** @type {number} */ part) {
     this.parts.set(part, undefined);
     const start = part * AT_ONCE;
     try {
@@ -58,10 +55,8 @@ export class Tokens {
     return token === undefined ? "" : tokenName(token);
   }
 
-  /**
-   * The text of some tokens; undefined until all have come.
-   * @param {number} start @param {number} stop
-   */
+  // The text of some tokens; undefined until all have come.
+  /** @param {number} start @param {number} stop */
   between(start, stop) {
     const tokens = range(stop - start).map((at) => this.at(start + at));
     return tokens.includes(undefined) ? undefined : tokens.join(this.glued ? "" : " ");

@@ -8,33 +8,24 @@ import { range } from "../numbers.js";
 /** @import { MapInfo, TilePlace } from "../parts/viewport.js" */
 
 /**
- * @typedef {object} OwnTile
- * @property {Float32Array} values
- * @property {number} rows
- * @property {number} columns
- * @property {HTMLCanvasElement} [image]
- * @property {ColorScale} [paintedBy]
- *
- * @typedef {TilePlace & OwnTile} Tile
+ * @typedef {{values: Float32Array, rows: number, columns: number, image?: HTMLCanvasElement,
+ *   paintedBy?: ColorScale}} OwnTile
  */
+
+/** @typedef {TilePlace & OwnTile} Tile */
 
 // Blocks along a side of a tile.
 export const SIDE = 256;
 // Each takes 256 kB as numbers and as much as colors.
 const MOST_KEPT = 160;
 
-/**
- * The tile of a block, or of a place in it.
- * @param {number} level @param {number} row @param {number} column @returns {TilePlace}
- */
+// The tile of a block, or of a place in it.
+/** @param {number} level @param {number} row @param {number} column @returns {TilePlace} */
 export function tileOf(level, row, column) {
   return { level, row: Math.floor(row / SIDE), column: Math.floor(column / SIDE) };
 }
 
-/** @param {TilePlace} place */
-function nameOf({ level, row, column }) {
-  return `${level}/${row}/${column}`;
-}
+const nameOf = (/** @type {TilePlace} */ { level, row, column }) => `${level}/${row}/${column}`;
 
 export class Tiles {
   /**
@@ -47,20 +38,15 @@ export class Tiles {
     this.heard = heard;
     this.came = came;
     // The least recently used come first.
-    /** @type {Map<string, Tile>} */
-    this.kept = new Map();
-    /** @type {Map<string, AbortController>} */
-    this.underWay = new Map();
-    /** @type {Map<string, TilePlace>} */
-    this.wanted = new Map();
+    this.kept = /** @type {Map<string, Tile>} */ (new Map());
+    this.underWay = /** @type {Map<string, AbortController>} */ (new Map());
+    this.wanted = /** @type {Map<string, TilePlace>} */ (new Map());
     this.atOnce = 0;
     signal.addEventListener("abort", () => this.want([], 0));
   }
 
-  /**
-   * Ask for these tiles, in order, and no longer for others.
-   * @param {TilePlace[]} places @param {number} atOnce
-   */
+  // Ask for these tiles, in order, and no longer for others.
+  /** @param {TilePlace[]} places @param {number} atOnce */
   want(places, atOnce) {
     this.wanted = new Map(places.map((place) => [nameOf(place), place]));
     this.atOnce = atOnce;
@@ -107,11 +93,8 @@ export class Tiles {
     this.askForNext();
   }
 
-  /**
-   * The tile of a place, or as long as it is not there the finest one that covers it.
-   * @param {TilePlace} place
-   */
-  nearest({ level, row, column }) {
+  /** The tile of a place, or as long as it is not there the finest one that covers it. */
+  nearest(/** @type {TilePlace} */ { level, row, column }) {
     for (let up = 0; level + up < this.info.levels; up += 1) {
       const name = nameOf({ level: level + up, row: row >> up, column: column >> up });
       const tile = this.kept.get(name);
@@ -123,20 +106,16 @@ export class Tiles {
     return null;
   }
 
-  /**
-   * The number of a block; undefined as long as it is not there.
-   * @param {number} level @param {number} row @param {number} column
-   */
+  // The number of a block; undefined as long as it is not there.
+  /** @param {number} level @param {number} row @param {number} column */
   value(level, row, column) {
     const tile = this.kept.get(nameOf(tileOf(level, row, column)));
     return tile?.values[(row % SIDE) * tile.columns + (column % SIDE)];
   }
 
-  /**
-   * A canvas of one pixel a block, colored by the mean weight of a single key in it: so a region
-   * keeps its color while it is zoomed into. It is clear where all is hidden (−0).
-   * @param {Tile} tile @param {ColorScale} place
-   */
+  // A canvas of one pixel a block, colored by the mean weight of a single key in it: so a region
+  // keeps its color while it is zoomed into. It is clear where all is hidden (−0).
+  /** @param {Tile} tile @param {ColorScale} place */
   picture(tile, place) {
     if (tile.paintedBy === place) return tile.image;
     const { values, rows, columns } = tile;

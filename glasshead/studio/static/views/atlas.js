@@ -37,10 +37,8 @@ import { Tokens, passage } from "./atlas-text.js";
 const NOT_YET = 409;
 const BUSY = 429;
 const AGAIN_AFTER = 1000;
-/**
- * Names of the titles of a passage: of one token, and of several.
- * @type {Record<Side, [string, string]>}
- */
+// Names of the titles of a passage: of one token, and of several.
+/** @type {Record<Side, [string, string]>} */
 const HEADINGS = {
   queries: ["atlas.query", "atlas.queries"],
   keys: ["atlas.key", "atlas.keys_at"],
@@ -62,30 +60,22 @@ class Atlas {
     // The weight of the last color, where one was chosen.
     this.top = Number(state.top) || null;
     this.newOpening = newest(context.signal);
-    // Where the cross-hair is.
     this.selection = new Selection(() => this.remember());
     this.selection.on(() => {
       this.map.heard.moved();
       this.map.draw();
     });
-    /** @type {string | null} */
-    this.text = null;
+    this.text = /** @type {string | null} */ (null);
     this.layer = 0;
     this.head = 0;
-    /** @type {Reading} */
-    this.reading = null;
-    /** @type {Tokens} */
-    this.tokens = null;
-    /** @type {MapInfo} */
-    this.info = null;
-    /** @type {AtlasMap} */
-    this.map = null;
+    this.reading = /** @type {Reading} */ (null);
+    this.tokens = /** @type {Tokens} */ (null);
+    this.info = /** @type {MapInfo} */ (null);
+    this.map = /** @type {AtlasMap} */ (null);
     // Whether all tiles that are seen were there, and what was told last, as JSON.
     this.isWhole = false;
-    /** @type {string | null} */
-    this.told = null;
-    /** @type {number | null} */
-    this.telling = null;
+    this.told = /** @type {string | null} */ (null);
+    this.telling = /** @type {number | null} */ (null);
     this.origin = element("p.quiet.origin");
     this.body = element("div.atlas-body");
     this.menus = element("div.controls");
@@ -135,9 +125,7 @@ class Atlas {
       } catch (error) {
         if (error.status !== BUSY) throw error;
       }
-      await new Promise((resolve) => {
-        setTimeout(resolve, AGAIN_AFTER);
-      });
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER));
     }
   }
 
@@ -159,7 +147,6 @@ class Atlas {
     }
   }
 
-  /** Have the model read the text, and open a head. */
   async read() {
     const { text, t, context } = this;
     const { signal, failed, state } = context;
@@ -175,10 +162,8 @@ class Atlas {
     await this.openHead();
   }
 
-  /**
-   * Choose a head, or the first one where there is none of that name.
-   * @param {string | number} layer @param {string | number} head
-   */
+  // Choose a head, or the first one where there is none of that name.
+  /** @param {string | number} layer @param {string | number} head */
   choose(layer, head) {
     const { heads } = this.reading;
     this.layer = Number(layer in heads ? layer : Object.keys(heads)[0]);
@@ -222,8 +207,7 @@ class Atlas {
     const { t, isStored, layer, head, reading } = this;
     const { heads, layers } = reading;
     const rows = Object.keys(heads).map((at) => {
-      const name = isStored ? at : `${at} · ${layers[Number(at)].name}`;
-      return /** @type {[string, string]} */ ([at, name]);
+      return [at, isStored ? at : `${at} · ${layers[Number(at)].name}`];
     });
     return [
       menu(t(isStored ? "atlas.matrix" : "atlas.layer"), rows, layer, (to) => {
@@ -233,11 +217,8 @@ class Atlas {
     ];
   }
 
-  /**
-   * Open another head, and leave the focus on the menu that it was chosen in.
-   * @param {number} which  Of the menus
-   * @param {string | number} layer @param {string | number} head
-   */
+  // Open another head, and leave the focus on the one of the menus that it was chosen in.
+  /** @param {number} which @param {string | number} layer @param {string | number} head */
   change(which, layer, head) {
     this.choose(layer, head);
     fill(this.menus, this.headMenus());
@@ -296,11 +277,8 @@ class Atlas {
     return new AtlasMap(canvas, info, sides, titles, selection, heard, signal);
   }
 
-  /**
-   * Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
-   * @param {Record<string, string>} state
-   */
-  goWhere({ y, x, zoom, i: query, j: key }) {
+  // Go where the address says: to the query `y` and the key `x`, with the cross-hair at `i`, `j`.
+  goWhere(/** @type {Record<string, string>} */ { y, x, zoom, i: query, j: key }) {
     const { map, info } = this;
     map.view.go(Number(y) || 0, Number(x) || 0, zoom ? 2 ** Number(zoom) : 0);
     map.point(Number(query ?? info.queries / 2) || 0, Number(key ?? info.keys / 4) || 0);
@@ -320,10 +298,8 @@ class Atlas {
     map.point(query, block * largestAt(row));
   }
 
-  /**
-   * Have the overview computed, from which the coarse tiles come.
-   * @param {Which} which @param {AbortSignal} signal
-   */
+  // Have the overview computed, from which the coarse tiles come.
+  /** @param {Which} which @param {AbortSignal} signal */
   async survey(which, signal) {
     const { info, map } = this;
     info.ready = false;
@@ -344,26 +320,22 @@ class Atlas {
     const { tops, most } = this.info;
     const usual = isLogarithmic ? 1 : tops.findLast((each) => each >= (most ?? 1));
     const place = Math.max(0, tops.indexOf(this.top ?? usual));
-    /** @param {number} at */
-    const moved = (at) => {
+    const moved = (/** @type {number} */ at) => {
       this.top = tops[at];
       this.color(this.top);
     };
-    fill(
-      this.topFrame,
-      slider(this.t("atlas.top"), tops.length, place, (at) => tops[at], moved),
-    );
+    const textOf = (/** @type {number} */ at) => tops[at];
+    fill(this.topFrame, slider(this.t("atlas.top"), tops.length, place, textOf, moved));
     this.color(tops[place]);
   }
 
-  /** @param {number} top */
-  color(top) {
+  color(/** @type {number} */ top) {
     const { map, isLogarithmic: logarithmic } = this;
     const floor = logarithmic ? Math.min(this.info.floor, top / 100) : 0;
     map.scale = { floor, top, place: scale({ top, floor: floor / top, logarithmic }) };
     const label = this.t("atlas.legend");
-    const colors = element("span.ramp", { role: "img", "aria-label": label });
-    colors.style.background = `linear-gradient(to right, ${ramp().join()})`;
+    const style = { background: `linear-gradient(to right, ${ramp().join()})` };
+    const colors = element("span.ramp", { role: "img", "aria-label": label, style });
     const middle = logarithmic ? Math.sqrt(floor * top) : top / 2;
     const ends = [floor, middle, top].map((each) => element("span", weight(each)));
     const hidden = element("span", this.t("shell.hidden"));
@@ -390,8 +362,7 @@ class Atlas {
     }
   }
 
-  /** @param {Seen} seen */
-  tellNumber({ value, level, queries, keys }) {
+  tellNumber(/** @type {Seen} */ { value, level, queries, keys }) {
     const { t } = this;
     const rows = queries[1] - queries[0];
     const columns = keys[1] - keys[0];
@@ -409,16 +380,13 @@ class Atlas {
   /** Show the text on both sides; gives whether all of it was there. @param {Seen} seen */
   tellPassages(seen) {
     const { t, map, info, passages } = this;
-    /** @param {Side} side */
-    const show = (side) => {
+    const show = (/** @type {Side} */ side) => {
       const [start, stop] = seen[side];
       const name = HEADINGS[side][Number(stop - start > 1)];
       const title = t(name, { from: grouped(start), to: grouped(stop - 1) });
       return passages[side].show(title, map.tokens[side], seen[side], info[side]);
     };
-    const areQueriesThere = show("queries");
-    const areKeysThere = show("keys");
-    return areQueriesThere && areKeysThere;
+    return [show("queries"), show("keys")].every(Boolean);
   }
 
   picture() {

@@ -13,13 +13,11 @@ import { isThere } from "./heads-grid.js";
 const LONG = 96;
 
 export class HeadArcs {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { t } = heads.context;
     this.heads = heads;
     this.t = t;
-    /** @type {number} */
-    this.waiting = null;
+    this.waiting = /** @type {number} */ (null);
     this.arcs = new Arcs(t, heads.selection);
     heads.selection.on(() => this.turn());
     this.legend = element("p.legend");
@@ -33,10 +31,8 @@ export class HeadArcs {
     return headsOf(this.heads.context.state.arcs).slice(0, MOST_COLORS - 1);
   }
 
-  /**
-   * Show the arcs of the open head and of those that are kept; of a difference, those of both texts.
-   * @param {AbortSignal} [signal]
-   */
+  // Show the arcs of the open head and of those that are kept; of a difference, those of both texts.
+  /** @param {AbortSignal} [signal] */
   async show(signal = this.heads.context.signal) {
     const { heads, t } = this;
     const { opened, summary } = heads;
@@ -57,16 +53,12 @@ export class HeadArcs {
     });
     this.frame.classList.toggle("long", running.length > LONG);
     this.arcs.show(running, drawn, heads.selection.pinned.query);
-    fill(
-      this.legend,
-      keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name)),
-    );
+    const keys = keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name));
+    fill(this.legend, keys);
   }
 
-  /**
-   * The button that keeps the arcs of a head, or lets go of them.
-   * @param {Head} head @param {string} name
-   */
+  // The button that keeps the arcs of a head, or lets go of them.
+  /** @param {Head} head @param {string} name */
   keeping(head, name) {
     const { heads, kept, t } = this;
     const isKept = placeOf(kept, head) >= 0;

@@ -1,7 +1,7 @@
 // A text compared with another one, or a model with another: what is compared, and which side is
 // shown. A is what the view reads, B the other, and their difference is A − B.
 import { TextPicker, choice, menu } from "../controls.js";
-import { button, capitalized, element, fill } from "../dom.js";
+import { button, capitalized, element, fill, setStyle } from "../dom.js";
 import { drawMap } from "../map.js";
 
 /** @import { Head } from "../selection.js" */
@@ -11,10 +11,8 @@ import { drawMap } from "../map.js";
 
 /** @typedef {"a" | "b" | "d"} Side  A, B, or A − B */
 
-/**
- * What the studio says of two readings: their differences, and why their weights have none.
- * @typedef {Pick<Summary, "entropy" | "scores"> & {refused: string | null}} Compared
- */
+// What the studio says of two readings: their differences, and why their weights have none.
+/** @typedef {Pick<Summary, "entropy" | "scores"> & {refused: string | null}} Compared */
 
 /** @type {[Side, string][]} */
 const SIDES = [
@@ -28,17 +26,13 @@ const GLANCE = 80;
 const SMALL = 256;
 
 export class Compare {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { context } = heads;
     this.heads = heads;
     this.context = context;
-    /** @type {Summary} */
-    this.first = null;
-    /** @type {Summary} */
-    this.second = null;
-    /** @type {Compared} */
-    this.told = null;
+    this.first = /** @type {Summary} */ (null);
+    this.second = /** @type {Summary} */ (null);
+    this.told = /** @type {Compared} */ (null);
     this.picker = new TextPicker(context, ({ text, said }) => {
       return this.change({ minus: text, minussaid: said });
     });
@@ -60,7 +54,7 @@ export class Compare {
     const { t, about, state, failed } = this.context;
     const { models } = about;
     if (!models?.length) return;
-    const options = models.map((name, at) => /** @type {[number, string]} */ ([at, name]));
+    const options = models.map((name, at) => [at, name]);
     // With itself a model is compared where an address asks for it.
     const others = options.filter(([at]) => at !== this.model || String(at) === state.minusmodel);
     fill(
@@ -184,21 +178,16 @@ export class Compare {
     return { ...first, tokens, entropy, scores, other: second, differs: true };
   }
 
-  /** @param {string} side */
-  turn(side) {
+  turn(/** @type {string} */ side) {
     this.context.remember({ side: side === "a" ? null : side });
     this.heads.turn();
   }
 
-  /**
-   * The maps of both sides and their difference beside each other: a click enlarges one.
-   * @param {Head} head
-   */
-  async showThumbs(head) {
+  /** The maps of both sides and their difference beside each other: a click enlarges one. */
+  async showThumbs(/** @type {Head} */ head) {
     const { first, second, told, heads } = this;
     const { t } = this.context;
-    /** @param {Summary} summary */
-    const isIn = (summary) => head[1] < (summary?.heads[head[0]] ?? 0);
+    const isIn = (/** @type {Summary} */ summary) => head[1] < (summary?.heads[head[0]] ?? 0);
     const known = { a: isIn(first), b: isIn(second), d: !told?.refused };
     const sides = second ? SIDES.filter(([side]) => known[side]) : [];
     const weights = await Promise.all(sides.map(([side]) => heads.weightsOf(side, head)));
@@ -206,8 +195,7 @@ export class Compare {
       const [side, name] = sides[at];
       const canvas = element("canvas");
       drawMap(canvas, values, count, { diverging: side === "d" }, SMALL);
-      const cross = element("span.cross", { "aria-hidden": "true" });
-      cross.style.setProperty("--count", String(count));
+      const cross = element("span.cross", { "aria-hidden": "true", style: { "--count": count } });
       const look = {
         "data-side": side,
         "aria-label": t("heads.side_map", { side: name }),
@@ -226,7 +214,6 @@ export class Compare {
   /** Mark the cell under the cross-hair in each map. */
   mark() {
     const { query, key } = this.heads.selection;
-    this.thumbs.style.setProperty("--query", String(query));
-    this.thumbs.style.setProperty("--key", String(key));
+    setStyle(this.thumbs, { "--query": query, "--key": key });
   }
 }

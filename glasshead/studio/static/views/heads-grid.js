@@ -13,29 +13,24 @@ import { placeOf } from "../selection.js";
 /**
  * What the studio says of a text: its tokens, and the role, scores and entropy of each head.
  * @typedef {object} Summary
- * @property {string[]} tokens
- * @property {string[]} running  The tokens as running text
+ * @property {string[]} tokens @property {string[]} running  The tokens as running text
  * @property {number} of  Tokens of the whole text
- * @property {string[]} layers
- * @property {number[]} heads  Number of heads of each layer
+ * @property {string[]} layers @property {number[]} heads  Number of heads of each layer
  * @property {(string | null)[][]} roles
  * @property {Record<string, (number | null)[][]>} scores  By role
- * @property {number[][]} entropy
- * @property {Head} first  Layer and head to open first
+ * @property {number[][]} entropy @property {Head} first  Layer and head to open first
  * @property {Head[] | null} whole  Heads whose whole maps a report holds; null: all
  * @property {Summary} [other]  That of the text or the model which it is compared with
  * @property {boolean} [isSecond]  Whether it is that which the other is compared with
  * @property {boolean} [differs]  Whether scores and entropies are differences
  */
 
-/** @param {HeadsView} heads */
-export function headsGrid(heads) {
+export function headsGrid(/** @type {HeadsView} */ heads) {
   const { summary, maps, look, opened: open } = heads;
   const { t } = heads.context;
   const some = heads.roles.arrangement();
   if (some && !some.length) return html`<p class="quiet">${t("heads.none_such")}</p>`;
-  /** @param {Head} one */
-  const cell = (one) => {
+  const cell = (/** @type {Head} */ one) => {
     const [layer, head] = one;
     const { roles, entropies } = told(t, summary, one);
     const name = t("heads.one", { layer, head, role: roles, entropy: entropies });
@@ -62,27 +57,21 @@ export function headsGrid(heads) {
   return html`<${HeadGrid} ...${props} />`;
 }
 
-/**
- * The color of a role, of which there are as many as colors.
- * @param {Summary} summary @param {string | null} role
- */
+// The color of a role, of which there are as many as colors.
+/** @param {Summary} summary @param {string | null} role */
 export function roleColor(summary, role) {
   const at = Object.keys(summary.scores).indexOf(role);
   return at < 0 || at >= MOST_COLORS ? "transparent" : categories()[at];
 }
 
-/**
- * Whether the whole map is to be had: a report may hold those of some heads alone.
- * @param {Summary} summary @param {Head} head
- */
+// Whether the whole map is to be had: a report may hold those of some heads alone.
+/** @param {Summary} summary @param {Head} head */
 export function isThere({ heads, whole }, head) {
   return head[1] < heads[head[0]] && (!whole || placeOf(whole, head) >= 0);
 }
 
-/**
- * The role and the entropy of a head in words; of two texts or models, of both.
- * @param {Translate} t @param {Summary} summary @param {Head} one
- */
+// The role and the entropy of a head in words; of two texts or models, of both.
+/** @param {Translate} t @param {Summary} summary @param {Head} one */
 function told(t, summary, [layer, head]) {
   const { other } = summary;
   /** @param {Summary} one */

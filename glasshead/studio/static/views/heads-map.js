@@ -1,5 +1,5 @@
 // The map of one head, with tokens in the margins, numbers along the axes, and a cross-hair.
-import { element, fill, leadsToCells, letterScale } from "../dom.js";
+import { element, fill, leadsToCells, letterScale, setStyle } from "../dom.js";
 import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
 import { grouped, range, ticks, within } from "../numbers.js";
@@ -8,10 +8,8 @@ import { grouped, range, ticks, within } from "../numbers.js";
 /** @import { Look } from "../map.js" */
 /** @import { HeadsView } from "./heads.js" */
 
-/**
- * The weights of a head, and its statistics of each query and key.
- * @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead
- */
+// The weights of a head, and its statistics of each query and key.
+/** @typedef {Record<"values" | "entropy" | "distance" | "received", Float32Array>} WholeHead */
 
 const LARGEST_CELL = 56;
 // Height of a token in a margin, at least.
@@ -34,10 +32,8 @@ const SMALLEST_ROOM = 300;
 const NARROW = 500;
 
 export class HeadMap {
-  /**
-   * @param {HeadsView} heads
-   * @param {() => void} redraw  Called where the frame has another size
-   */
+  // The map of the head that is open, drawn again where its frame has another size.
+  /** @param {HeadsView} heads @param {() => void} redraw */
   constructor({ context, selection, summary }, redraw) {
     this.t = context.t;
     this.words = summary.tokens;
@@ -46,12 +42,9 @@ export class HeadMap {
     // Whether the cross-hair stays where it is while the pointer moves.
     this.held = false;
     this.largest = 0;
-    /** @type {WholeHead} */
-    this.whole = null;
-    /** @type {Look} */
-    this.look = null;
-    /** @type {ReturnType<HeadMap["measured"]>} */
-    this.layout = null;
+    this.whole = /** @type {WholeHead} */ (null);
+    this.look = /** @type {Look} */ (null);
+    this.layout = /** @type {ReturnType<HeadMap["measured"]>} */ (null);
     this.canvas = this.makeCanvas();
     this.margins = element("div", { "aria-hidden": "true" });
     this.query = element("span.query");
@@ -97,8 +90,7 @@ export class HeadMap {
     });
   }
 
-  /** Draw the weights. @param {Look} look */
-  show(look) {
+  show(/** @type {Look} */ look) {
     const { canvas, margins, whole, words } = this;
     this.look = look;
     this.layout = this.measured();
@@ -154,17 +146,14 @@ export class HeadMap {
     return { large, given, letters, left, top, side, cell, pixels, pooled, strip, width, height };
   }
 
-  /**
-   * What stands around the map: the tokens, and the bars of each query and key.
-   * @returns {Mark[]}
-   */
+  // What stands around the map: the tokens, and the bars of each query and key.
+  /** @returns {Mark[]} */
   marks() {
     const { left, top, side, cell, strip } = this.layout;
     const right = left + side + GAP;
     const farther = right + strip + GAP;
     const below = top + side + GAP;
-    /** @param {number} at */
-    const middle = (at) => (at + 0.5) * cell;
+    const middle = (/** @type {number} */ at) => (at + 0.5) * cell;
     const upright = { y: top - GAP, rotate: -90 };
     return [
       ...this.tokenMarks(),
@@ -224,8 +213,7 @@ export class HeadMap {
     ];
   }
 
-  /** @param {string} word */
-  cut(word) {
+  cut(/** @type {string} */ word) {
     const letters = [...word];
     const most = this.layout.letters;
     return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : word;
@@ -234,8 +222,7 @@ export class HeadMap {
   placeCross() {
     const { cross, held, words } = this;
     const { query, key } = this.selection;
-    cross.style.setProperty("--query", String(query));
-    cross.style.setProperty("--key", String(key));
+    setStyle(cross, { "--query": query, "--key": key });
     cross.classList.toggle("held", held);
     this.query.textContent = this.cut(words[query]);
     this.key.textContent = this.cut(words[key]);

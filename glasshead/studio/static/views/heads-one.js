@@ -17,8 +17,7 @@ const UNITS = { entropy: "heads.nats", distance: "heads.tokens" };
 const FLOOR = 1e-4;
 
 export class OneHead {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { compare, context, selection, summary, why } = heads;
     const { t, source } = context;
     this.heads = heads;
@@ -51,15 +50,14 @@ export class OneHead {
     );
   }
 
-  /** Show how a head scores in each role. @param {Head} head */
-  tellRoles([layer, head]) {
+  tellRoles(/** @type {Head} */ [layer, head]) {
     const { t } = this;
     const { scores, roles, differs } = this.heads.summary;
     const rows = Object.keys(scores).map((role) => {
       const score = scores[role][layer][head];
-      const look = { "data-score": role, "data-value": score ?? "" };
+      const style = { "--share": Math.abs(score ?? 0) };
+      const look = { "data-score": role, "data-value": score ?? "", style };
       const cell = element("td.score", look, differs ? signed(score, 3) : decimal(score, 3));
-      cell.style.setProperty("--share", String(Math.abs(score ?? 0)));
       const meaning = element("small", t(`heads.means.${role}`));
       const count = roles.flat().filter((one) => one === role).length;
       return [
@@ -77,8 +75,7 @@ export class OneHead {
     fill(this.roles, element("p.which", which.filter(Boolean).join(" · ")), made);
   }
 
-  /** Show the head that is open. @param {WholeHead} whole */
-  show(whole) {
+  show(/** @type {WholeHead} */ whole) {
     const { heads, map, t } = this;
     const { opened, summary } = heads;
     const [layer, head] = opened;
@@ -94,7 +91,6 @@ export class OneHead {
     this.recolor();
   }
 
-  /** Show the map in the colors that are chosen. */
   recolor() {
     const { map, t } = this;
     const { look } = this.heads;
@@ -103,12 +99,11 @@ export class OneHead {
     const { largest, layout } = map;
     const least = look.logarithmic ? weight(largest * FLOOR) : "0";
     const ends = look.diverging ? [signed(-largest), signed(largest)] : [least, decimal(largest)];
-    const ramp = element("span.ramp", { "aria-hidden": "true" });
-    if (look.diverging) ramp.style.background = divergingGradient();
+    const style = look.diverging && { background: divergingGradient() };
     fill(
       this.key,
       element("span", ends[0]),
-      ramp,
+      element("span.ramp", { "aria-hidden": "true", style }),
       element("span", { "data-value": largest }, ends[1]),
       element("span.hidden", t("shell.hidden")),
       layout.pooled && element("span", t("heads.pooled")),
@@ -116,7 +111,6 @@ export class OneHead {
     this.tell();
   }
 
-  /** Show another query or key. */
   turn() {
     if (!this.map.whole) return;
     this.map.placeCross();

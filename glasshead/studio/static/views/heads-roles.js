@@ -21,15 +21,12 @@ import { roleColor } from "./heads-grid.js";
 const NONE = "none";
 
 export class RoleBar {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { t } = heads.context;
     this.heads = heads;
     this.context = heads.context;
     // What is known of each model on random tokens.
-    /** @type {Map<number, RandomRoles>} */
-    this.tests = new Map();
-    // Why the last test was refused.
+    this.tests = /** @type {Map<number, RandomRoles>} */ (new Map());
     this.refused = "";
     this.chips = element("div.chips", { role: "group", "aria-label": t("heads.roles") });
     this.order = element("div.order");
@@ -76,10 +73,8 @@ export class RoleBar {
     }
   }
 
-  /**
-   * A summary of the heads with their roles on the text or on random tokens.
-   * @param {Summary} summary @returns {Summary}
-   */
+  // A summary of the heads with their roles on the text or on random tokens.
+  /** @param {Summary} summary @returns {Summary} */
   applied(summary) {
     const { test } = this;
     if (!this.isRandom || !test) return summary;
@@ -128,8 +123,7 @@ export class RoleBar {
     render(chips, this.chips);
   }
 
-  /** @param {string} role */
-  toggle(role) {
+  toggle(/** @type {string} */ role) {
     const others = this.chosen.filter((each) => each !== role);
     const chosen = others.length < this.chosen.length ? others : [...others, role];
     this.context.remember({ role: chosen.join(",") || null });
@@ -144,7 +138,7 @@ export class RoleBar {
     const values = ["place", "entropy", ...roles];
     const told = [t("heads.sort.place"), t("heads.sort.entropy"), ...names];
     const shown = values.includes(state.sort) ? state.sort : "place";
-    const options = values.map((value, at) => /** @type {[string, string]} */ ([value, told[at]]));
+    const options = values.map((value, at) => [value, told[at]]);
     const made = menu(t("heads.sort"), options, shown, (value) => {
       remember({ sort: value === "place" ? null : value });
       this.heads.drawGrid();
@@ -156,8 +150,7 @@ export class RoleBar {
     const { test, testing } = this;
     const { t, source, state, remember } = this.context;
     if (source.offline) return;
-    /** @param {string} value */
-    const change = (value) => {
+    const change = (/** @type {string} */ value) => {
       remember({ roles: value === "text" ? null : value });
       this.heads.turn();
     };
@@ -181,11 +174,8 @@ export class RoleBar {
     fill(testing, picked, value === "random" && this.answer(test), told);
   }
 
-  /**
-   * What the test has found, in a sentence about the strongest head, and the way to its map.
-   * @param {RandomRoles} test
-   */
-  answer({ layers, roles, scores }) {
+  /** What the test has found, in a sentence about the strongest head, and the way to its map. */
+  answer(/** @type {RandomRoles} */ { layers, roles, scores }) {
     const { t } = this.context;
     const { heads } = this;
     /** @param {Head} head */
@@ -209,10 +199,8 @@ export class RoleBar {
     );
   }
 
-  /**
-   * The heads that are shown in a row; null where they are all shown, a row a layer.
-   * @returns {Head[] | null}
-   */
+  // The heads that are shown in a row; null where they are all shown, a row a layer.
+  /** @returns {Head[] | null} */
   arrangement() {
     const { chosen } = this;
     const { roles, scores, entropy } = this.heads.summary;

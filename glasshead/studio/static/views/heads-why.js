@@ -16,8 +16,7 @@ import { Refused, newest } from "../source.js";
  */
 
 export class Why {
-  /** @param {HeadsView} heads */
-  constructor(heads) {
+  constructor(/** @type {HeadsView} */ heads) {
     const { t, signal } = heads.context;
     this.heads = heads;
     this.context = heads.context;
@@ -30,7 +29,6 @@ export class Why {
     this.element = element("section.why", element("p", this.ask), this.answer);
   }
 
-  /** Whether the answer is shown. */
   get isOpen() {
     return Boolean(this.context.state.why);
   }
@@ -78,9 +76,7 @@ export class Why {
     }
   }
 
-  /**
-   * @param {Reasons} found @param {{query: number, key: number}} asked @param {string[]} tokens
-   */
+  /** @param {Reasons} found @param {{query: number, key: number}} asked @param {string[]} tokens */
   told(found, asked, tokens) {
     const { context, heads } = this;
     const { t } = context;
@@ -92,8 +88,7 @@ export class Why {
     const draw = () => {
       const { side } = this;
       const caption = `${t("why.side")} ${t(`why.${side}`)}`;
-      /** @param {Head} head */
-      const go = (head) => heads.follow(head, asked[side]);
+      const go = (/** @type {Head} */ head) => heads.follow(head, asked[side]);
       const sum = found.contrast;
       const total = t("why.contrast");
       render(html`<${Waterfall} ...${{ t, caption, of: found[side], sum, go, total }} />`, frame);

@@ -35,21 +35,15 @@ class Heads {
     this.count = element("p.quiet.said");
     this.origin = element("p.quiet.origin");
     this.picker = context.source.offline ? null : this.textPicker();
-    // The name of the text that is shown.
     this.text = "";
     // What is shown: of the text, of that which it is compared with, or of their difference.
-    /** @type {Summary} */
-    this.summary = null;
+    this.summary = /** @type {Summary} */ (null);
     this.grid = element("div");
-    /** @type {Tensor} */
-    this.maps = null;
-    /** @type {OneHead} */
-    this.one = null;
-    /** @type {Head} */
-    this.opened = null;
+    this.maps = /** @type {Tensor} */ (null);
+    this.one = /** @type {OneHead} */ (null);
+    this.opened = /** @type {Head} */ (null);
     // The weights of the heads that are shown, by side and head.
-    /** @type {Map<string, Promise<Tensor>>} */
-    this.weights = new Map();
+    this.weights = /** @type {Map<string, Promise<Tensor>>} */ (new Map());
     this.newReading = newest(context.signal);
     this.newOpening = newest(context.signal);
     this.selection = new Selection(context.remember);
@@ -97,8 +91,7 @@ class Heads {
 
   controls() {
     const { t, state, remember } = this.context;
-    /** @param {Record<string, string | null>} changes */
-    const change = (changes) => {
+    const change = (/** @type {Record<string, string | null>} */ changes) => {
       remember(changes);
       this.drawGrid();
       this.one.recolor();
@@ -119,11 +112,8 @@ class Heads {
     return { logarithmic: scale === "log", skip: sink === "off" && !diverging ? 1 : 0, diverging };
   }
 
-  /**
-   * Have the model read a text, and that which it is compared with, and show the heads.
-   * @param {string} text
-   */
-  async read(text) {
+  /** Have the model read a text, and that which it is compared with, and show the heads. */
+  async read(/** @type {string} */ text) {
     const { compare, shown } = this;
     const { source, t } = this.context;
     delete this.frame.dataset.drawn;
@@ -134,8 +124,7 @@ class Heads {
     // Nothing moves under the pointer meanwhile.
     shown.style.minHeight = `${shown.offsetHeight}px`;
     fill(shown, bar);
-    /** @param {Progress} reached */
-    const onProgress = ({ stage, done, of }) => {
+    const onProgress = (/** @type {Progress} */ { stage, done, of }) => {
       const isCounted = of > 1;
       const places = { stage: t(stage), done: done + 1, of };
       bar.show(isCounted ? done / of : null, isCounted ? t("heads.pass", places) : t(stage));
@@ -147,13 +136,11 @@ class Heads {
     await this.showSide({ signal, onProgress });
   }
 
-  /** Show another side, or other roles. */
   turn() {
     this.showSide({ signal: this.newReading() }).catch(this.failed);
   }
 
-  /** Show the heads of the side that is chosen. @param {Options} options */
-  async showSide(options) {
+  async showSide(/** @type {Options} */ options) {
     const { compare, context, roles } = this;
     delete this.frame.dataset.drawn;
     await roles.load(options);
@@ -218,10 +205,8 @@ class Heads {
     if (!this.summary.differs) this.why.show();
   }
 
-  /**
-   * Open the head that wrote a part, at the token where it wrote it.
-   * @param {Head} head @param {number} query
-   */
+  // Open the head that wrote a part, at the token where it wrote it.
+  /** @param {Head} head @param {number} query */
   follow(head, query) {
     this.context.remember({ query, key: null });
     return this.choose(head);
@@ -247,8 +232,7 @@ class Heads {
     if (one.getBoundingClientRect().top > innerHeight / 2) one.scrollIntoView();
   }
 
-  /** @param {Head} opened */
-  async open(opened) {
+  async open(/** @type {Head} */ opened) {
     const { arcs, compare, context, one, selection, summary } = this;
     const { source, state, remember } = context;
     const { length } = summary.tokens;
@@ -279,10 +263,8 @@ class Heads {
     this.frame.dataset.drawn = "";
   }
 
-  /**
-   * The weights of a head on a side, which are asked for once while they are shown.
-   * @param {Side} side @param {Head} head
-   */
+  // The weights of a head on a side, which are asked for once while they are shown.
+  /** @param {Side} side @param {Head} head */
   weightsOf(side, [layer, head]) {
     const name = `${side} ${layer}.${head}`;
     const { source, signal } = this.context;
@@ -294,8 +276,7 @@ class Heads {
     return asked;
   }
 
-  /** Keep the weights of no other heads in memory. @param {Head[]} heads */
-  forgetAllBut(heads) {
+  forgetAllBut(/** @type {Head[]} */ heads) {
     const names = heads.map((head) => head.join("."));
     for (const name of this.weights.keys()) {
       if (!names.includes(name.split(" ")[1])) this.weights.delete(name);

@@ -13,12 +13,10 @@ import { ROW, SHOWS_MAP, headAt, marksOf, placesOf, sizeOf, tokenAt } from "./mo
 /** @import { Scene } from "./model-scene.js" */
 
 /**
- * What a canvas reports.
- * @typedef {object} Heard
- * @property {(layer: number, head: number) => void} chosen
- * @property {(query: number) => void} asked  A token was chosen as the query
- * @property {(heads: number[]) => void} wanted  Whole maps that are seen and not there
- * @property {() => void} moved  Another part is seen
+ * What a canvas reports: a head or a query that is chosen, whole maps that are seen and not there,
+ * and that another part is seen.
+ * @typedef {{chosen: (layer: number, head: number) => void, asked: (query: number) => void,
+ *   wanted: (heads: number[]) => void, moved: () => void}} Heard
  */
 
 const ZOOM_STEP = 1.5;
@@ -38,8 +36,7 @@ export class ModelCanvas extends ZoomPane {
     const ondblclick = () => this.open();
     super(element("canvas", { "aria-hidden": "true", ondblclick }), view, signal);
     this.heard = heard;
-    /** @type {Scene} */
-    this.scene = null;
+    this.scene = /** @type {Scene} */ (null);
     finer.set(this.canvas, () => marksOf(this.scene, this.view));
     this.node = element("button.node", {
       type: "button",
@@ -139,8 +136,7 @@ export class ModelCanvas extends ZoomPane {
     this.element.classList.toggle("near", !view.isWhole);
   }
 
-  /** @param {boolean} clicks */
-  reached(clicks) {
+  reached(/** @type {boolean} */ clicks) {
     const { scene, view, at } = this;
     if (!scene || !clicks) return;
     const { left, top } = at;
@@ -150,8 +146,7 @@ export class ModelCanvas extends ZoomPane {
     else if (found) this.heard.chosen(...found);
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     const move = moveOf(event);
     const { zoom } = this.view;
     if (move) this.step(move);
@@ -160,15 +155,13 @@ export class ModelCanvas extends ZoomPane {
     if (event.key !== "Escape" || this.view.zoom !== zoom) event.preventDefault();
   }
 
-  /** Select a neighbor. @param {[number, number]} move */
-  step([down, right]) {
+  step(/** @type {[number, number]} */ [down, right]) {
     const { counts } = this.scene;
     const { layer, head } = this.selected;
     const next = within(layer + right, counts.length);
     this.heard.chosen(next, within(head + down, counts[next]));
   }
 
-  /** Bring the head that is selected into sight. */
   reveal() {
     const { view } = this;
     const { x, y } = this.selected;

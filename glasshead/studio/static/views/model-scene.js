@@ -12,11 +12,9 @@ import { clamped, largestFirst, range, rowAt } from "../numbers.js";
  * @property {number[]} counts  Heads of each layer
  * @property {(layer: number, head: number) => string} named
  * @property {number} column  Units from a layer to the next, by the size of the canvas
- * @property {string[]} words
- * @property {number} query
+ * @property {string[]} words @property {number} query
  * @property {number} head  The head that is selected, counted over all layers
- * @property {number | null} key
- * @property {Float32Array} norms
+ * @property {number | null} key @property {Float32Array} norms
  * @property {Float32Array} shares  NaN where they are not known
  * @property {Float32Array} reads  Weights, a row of keys for each head
  * @property {boolean[]} mlps  Whether the block of a layer has an MLP
@@ -52,11 +50,8 @@ const NAMES = 72;
 // The row of tokens ends, and lines to heads begin, below the largest dot.
 const ROW_END = NAMES + 5;
 
-/**
- * The units that a model takes, and those from a layer to the next: as many as fill a canvas.
- * @param {number[]} counts  Heads of each layer
- * @param {number} width @param {number} height  Of the canvas
- */
+// The units that a model takes, and those from a layer to the next: as many as fill a canvas.
+/** @param {number[]} counts @param {number} width @param {number} height */
 export function sizeOf(counts, width, height) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
   // On a narrow canvas, heads take the room of MLPs.
@@ -66,10 +61,8 @@ export function sizeOf(counts, width, height) {
   return { column, keys: LEFT + counts.length * column + 0.4, queries };
 }
 
-/**
- * The left upper corner of a head, in units.
- * @param {number} column @param {number} layer @param {number} head
- */
+// The left upper corner of a head, in units.
+/** @param {number} column @param {number} layer @param {number} head */
 export function cornerOf(column, layer, head) {
   return { x: LEFT + layer * column, y: TOP + head * STEP };
 }
@@ -81,10 +74,8 @@ export function placesOf({ counts, column }) {
   });
 }
 
-/**
- * The head at a place in units, as its layer and its number; null where there is none.
- * @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null}
- */
+// The head at a place in units, as its layer and its number; null where there is none.
+/** @param {Scene} scene @param {number} x @param {number} y @returns {[number, number] | null} */
 export function headAt({ counts, column }, x, y) {
   const layer = Math.floor((x - LEFT) / column);
   const head = Math.floor((y - TOP) / STEP);
@@ -92,14 +83,12 @@ export function headAt({ counts, column }, x, y) {
   return head >= 0 && head < counts[layer] && x - left <= 1 && y - top <= 1 ? [layer, head] : null;
 }
 
-/** What is drawn of a scene through a viewport. */
 class Drawing {
   /** @param {Scene} scene @param {Viewport} view */
   constructor(scene, view) {
     this.scene = scene;
     this.view = view;
-    /** @type {Mark[]} */
-    this.marks = [];
+    this.marks = /** @type {Mark[]} */ ([]);
     this.unit = view.zoom;
     this.level = scale({ top: Math.max(...scene.norms) });
     this.stream = this.top(view.info.queries - BELOW);
@@ -111,13 +100,11 @@ class Drawing {
     this.columns = isMatched && left >= 0 && left + side <= view.width ? { left, side } : null;
   }
 
-  /** @param {number} y */
-  top(y) {
+  top(/** @type {number} */ y) {
     return this.view.top(y) + ROW;
   }
 
-  /** @param {number} at */
-  tokenX(at) {
+  tokenX(/** @type {number} */ at) {
     const { view, columns } = this;
     const { length } = this.scene.words;
     if (columns) return columns.left + ((at + 0.5) / length) * columns.side;
@@ -212,10 +199,8 @@ class Drawing {
     });
   }
 
-  /**
-   * A line from a token to a head at a corner.
-   * @param {number} token @param {{x: number, y: number}} corner
-   */
+  // A line from a token to a head at a corner.
+  /** @param {number} token @param {{x: number, y: number}} corner */
   line(token, { x, y }) {
     const [left, top, right] = [this.tokenX(token), this.top(y + 0.5), this.view.left(x)];
     // In the gap before its column it goes down to its head.
@@ -253,11 +238,8 @@ class Drawing {
     });
   }
 
-  /**
-   * The row of a head, and its whole map where there is room for it.
-   * @param {number} at  The head
-   * @param {number} x @param {number} y
-   */
+  // The row of a head, and its whole map where there is room for it.
+  /** @param {number} at  The head @param {number} x @param {number} y */
   drawInside(at, x, y) {
     const { marks, scene, unit } = this;
     const left = { x: x + INSET.x * unit, width: SIDE * unit };
@@ -278,8 +260,7 @@ class Drawing {
     /** @param {number} at */
     const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
     const order = largestFirst(range(words.length), weight);
-    /** @type {number[]} */
-    const taken = [];
+    const taken = /** @type {number[]} */ ([]);
     for (const at of order) {
       const x = this.tokenX(at);
       const isRead = row[at] >= LEAST;
@@ -308,15 +289,11 @@ function circle(x, y, radius) {
   return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
 }
 
-/** @param {string} word */
-function shortened(word) {
-  return word.length > 11 ? `${word.slice(0, 10)}…` : word;
-}
+const shortened = (/** @type {string} */ word) =>
+  word.length > 11 ? `${word.slice(0, 10)}…` : word;
 
-/**
- * The marks of a scene, those behind first.
- * @param {Scene} scene @param {Viewport} view @returns {Mark[]}
- */
+// The marks of a scene, those behind first.
+/** @param {Scene} scene @param {Viewport} view @returns {Mark[]} */
 export function marksOf(scene, view) {
   const drawing = new Drawing(scene, view);
   drawing.drawStream();

@@ -1,7 +1,7 @@
 // The view "model": all heads of a model on one canvas, lit by what they write at one token.
 import { Arcs, whereItLooks } from "../arcs.js";
 import { categories, paint, scale } from "../colors.js";
-import { button, element, fill, headingCell, setAttributes, table } from "../dom.js";
+import { element, fill, headingCell, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { decimal, largestFirst, range, rowAt, weight, wholeNumber } from "../numbers.js";
 import { headAt, linkTo, numberOf, Selection } from "../selection.js";
@@ -16,15 +16,8 @@ import { ModelCanvas } from "./model-canvas.js";
 
 /**
  * A model over a text, as the studio tells it.
- * @typedef {object} Told
- * @property {string[]} tokens
- * @property {string[]} running
- * @property {number} of
- * @property {string[]} layers
- * @property {number[]} heads
- * @property {[number, number]} first
- * @property {"writes" | "context"} lit
- * @property {string[][]} mlps
+ * @typedef {{tokens: string[], running: string[], of: number, layers: string[], heads: number[],
+ *   first: [number, number], lit: "writes" | "context", mlps: string[][]}} Told
  */
 
 // Keys that are named of a head.
@@ -41,10 +34,8 @@ class Model {
     this.state = context.state;
     this.newQuery = newest(signal);
     this.newHead = newest(signal);
-    /** @type {Told} */
-    this.told = null;
-    /** @type {Tensor} */
-    this.writes = null;
+    this.told = /** @type {Told} */ (null);
+    this.writes = /** @type {Tensor} */ (null);
     /** @type {Head} */
     this.place = null;
     /** @type {Scene} */
@@ -104,7 +95,6 @@ class Model {
     this.read();
   }
 
-  /** Have the model read the text. */
   read() {
     const { source } = this.context;
     // What was asked of the text before is not waited for.
@@ -154,11 +144,8 @@ class Model {
     await this.openHead(this.newHead()).catch(this.context.failed);
   }
 
-  /**
-   * Show the arcs of the head that is selected, and the canvas at their query.
-   * @param {AbortSignal} signal
-   */
-  async openHead(signal) {
+  /** Show the arcs of the head that is selected, and the canvas at their query. */
+  async openHead(/** @type {AbortSignal} */ signal) {
     const { t, told, state, place } = this;
     const [layer, head] = place;
     const { values } = await this.mapOf(place, signal);
@@ -232,8 +219,7 @@ class Model {
 
   rememberView() {
     const { x, y, zoom, isWhole } = this.canvas.view;
-    /** @param {number} place */
-    const rounded = (place) => (isWhole ? null : place.toFixed(2));
+    const rounded = (/** @type {number} */ place) => (isWhole ? null : place.toFixed(2));
     this.context.remember({ x: rounded(x), y: rounded(y), zoom: rounded(zoom) });
   }
 
@@ -293,14 +279,13 @@ class Model {
       /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
     };
     const words = [element("span", this.told.tokens[key]), element("b", weight(value))];
-    const made = button(words, choose);
-    setAttributes(made, { "data-key": key, "data-value": value, "aria-pressed": isKey });
-    made.style.setProperty("--share", String(value));
+    const look = { "data-key": key, "data-value": value, "aria-pressed": String(isKey) };
+    const style = { "--share": value };
+    const made = element("button", { type: "button", onclick: choose, ...look, style }, words);
     return element("li", made);
   }
 
-  /** @param {number} top */
-  drawLegend(top) {
+  drawLegend(/** @type {number} */ top) {
     const { t, told } = this;
     fill(
       this.legend,
@@ -327,8 +312,7 @@ class Model {
     fill(this.table, table("table", t(`model.table.${told.lit}`, { query }), headings, rows));
   }
 
-  /** Fetch whole maps that are seen. @param {number[]} heads */
-  async fetchMaps(heads) {
+  async fetchMaps(/** @type {number[]} */ heads) {
     const { scene, told, context } = this;
     for (const at of heads) scene.maps.set(at, null);
     try {

@@ -1,7 +1,7 @@
 // The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
 import { scale } from "../colors.js";
 import { fileButton, menu } from "../controls.js";
-import { element, fill, headingCell, leadsToCells, table } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
 import { decimal, grouped, range, rowAt, weight, wholeNumber, within } from "../numbers.js";
 import { headAt, numberOf } from "../selection.js";
 import { walk } from "../parts/walk.js";
@@ -11,13 +11,10 @@ import { Refused, newest } from "../source.js";
 /** @import { Tensor } from "../source.js" */
 
 /**
- * A pass over a picture, as the studio tells it.
- * @typedef {object} Told
- * @property {string[]} layers
- * @property {number[]} heads
- * @property {[number, number]} grid
- * @property {number} first  The token of the first patch
- * @property {Record<string, number[]>} others  Other tokens, by what they are
+ * A pass over a picture, as the studio tells it: the token of the first patch, and others by what
+ * they are.
+ * @typedef {{layers: string[], heads: number[], grid: [number, number], first: number,
+ *   others: Record<string, number[]>}} Told
  */
 
 // As the library paints a map over a picture.
@@ -35,14 +32,10 @@ class Picture {
     this.t = t;
     this.newPicture = newest(context.signal);
     this.newQuery = newest(context.signal);
-    /** @type {Told} */
-    this.told = null;
-    /** @type {HTMLCanvasElement} */
-    this.photo = null;
-    /** @type {Tensor} */
-    this.maps = null;
-    /** @type {Record<string, number[]>} */
-    this.sums = {};
+    this.told = /** @type {Told} */ (null);
+    this.photo = /** @type {HTMLCanvasElement} */ (null);
+    this.maps = /** @type {Tensor} */ (null);
+    this.sums = /** @type {Record<string, number[]>} */ ({});
     this.query = 0;
     this.refusal = element("div", { role: "alert" });
     this.canvas = element("canvas", {
@@ -64,8 +57,7 @@ class Picture {
     this.summary = element("p", { role: "status" });
     this.bars = element("div.bars", { "aria-hidden": "true" });
     this.legend = element("p.legend");
-    /** Show the head of a button. @param {any} event */
-    const reach = ({ target }) => {
+    const reach = (/** @type {any} */ { target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
       if (at >= 0 && this.maps) this.show(at);
     };
@@ -78,8 +70,7 @@ class Picture {
       onclick: reach,
     });
     this.table = element("div");
-    /** @type {HTMLButtonElement[]} */
-    this.buttons = [];
+    this.buttons = /** @type {HTMLButtonElement[]} */ ([]);
   }
 
   async start() {
@@ -99,8 +90,7 @@ class Picture {
     await this.open();
   }
 
-  /** Send a picture, and show it. @param {File | undefined} file */
-  async send(file) {
+  async send(/** @type {File | undefined} */ file) {
     if (!file) return;
     const { about, remember } = this.context;
     if (file.size > about.limits.text) {
@@ -116,14 +106,12 @@ class Picture {
     }
   }
 
-  /** @param {Error} error */
-  failed(error) {
+  failed(/** @type {Error} */ error) {
     if (error instanceof Refused) this.refuse(error.message);
     else this.context.failed(error);
   }
 
-  /** @param {string | null} sentence */
-  refuse(sentence) {
+  refuse(/** @type {string | null} */ sentence) {
     fill(this.refusal, sentence && element("p.refused", sentence));
     if (sentence) this.frame.dataset.drawn = "";
   }
@@ -166,8 +154,7 @@ class Picture {
     const most = Math.max(...told.heads);
     const heads = table("table", t("picture.all"), [element("td"), range(most)], rows);
     fill(this.grid, reached, heads);
-    heads.style.setProperty("--heads", String(most));
-    heads.style.setProperty("--layers", String(rows.length));
+    setStyle(heads, { "--heads": most, "--layers": rows.length });
     this.buttons = [...heads.querySelectorAll("button"), reached];
   }
 
@@ -178,8 +165,7 @@ class Picture {
     const signal = this.newQuery();
     delete this.frame.dataset.drawn;
     this.query = query;
-    /** @type {[number, string][]} */
-    const tokens = [];
+    const tokens = /** @type {[number, string][]} */ ([]);
     for (const [kind, keys] of Object.entries(told.others)) {
       const name = this.kindName(kind);
       for (const key of keys) tokens.push([key, keys.length > 1 ? `${name} ${key}` : name]);
@@ -223,32 +209,26 @@ class Picture {
     return known === name ? kind : known;
   }
 
-  /**
-   * The row and the column of a patch; of another token, those of the first patch.
-   * @param {number} query @returns {[number, number]}
-   */
+  // The row and the column of a patch; of another token, those of the first patch.
+  /** @param {number} query @returns {[number, number]} */
   patchOf(query) {
     const [, columns] = this.told.grid;
     const place = Math.max(0, query - this.told.first);
     return [Math.floor(place / columns), place % columns];
   }
 
-  /** @param {number} query */
-  patchName(query) {
+  patchName(/** @type {number} */ query) {
     const [row, column] = this.patchOf(query);
     return this.t("picture.patch", { row, column });
   }
 
-  /** The weights of the patches in a head. @param {number} at */
-  weightsOf(at) {
+  weightsOf(/** @type {number} */ at) {
     const [, rows, columns] = this.maps.shape;
     return rowAt(this.maps.values, at, rows * columns);
   }
 
-  /**
-   * Paint weights over the picture: the brighter a patch, the more weight it has.
-   * @param {HTMLCanvasElement} canvas @param {number} width @param {Float32Array} weights
-   */
+  // Paint weights over the picture: the brighter a patch, the more weight it has.
+  /** @param {HTMLCanvasElement} canvas @param {number} width @param {Float32Array} weights */
   paint(canvas, width, weights) {
     const height = Math.round((width * this.photo.height) / this.photo.width);
     Object.assign(canvas, { width, height });
@@ -292,7 +272,6 @@ class Picture {
     context.picture(() => ({ title: `${name}${from}`, parts, card: [canvas] }));
   }
 
-  /** Frame the patch that it looks from. */
   markQuery() {
     const { canvas, told, query } = this;
     if (query < told.first) return;
@@ -310,22 +289,19 @@ class Picture {
   tell(at, weights) {
     const { t, told } = this;
     const parts = Object.entries(this.sums).map(([kind, values]) => {
-      const [name, share] = [this.kindName(kind), values[at]];
-      const bar = element("i");
-      bar.style.setProperty("--share", String(share));
-      return {
-        words: `${name} ${decimal(share)}`,
-        bar: [element("span", name), element("span.bar", bar)],
-      };
+      return { name: this.kindName(kind), share: values[at] };
     });
-    fill(
-      this.bars,
-      parts.map(({ bar }) => bar),
-    );
-    const sums = parts.map(({ words }) => words).join(t("shell.comma"));
+    const bars = parts.map(({ name, share }) => {
+      const bar = element("i", { style: { "--share": share } });
+      return [element("span", name), element("span.bar", bar)];
+    });
+    fill(this.bars, bars);
+    const said = parts.map(({ name, share }) => `${name} ${decimal(share)}`);
+    const sums = said.join(t("shell.comma"));
     const largest = Math.max(...weights);
-    const ramp = element("span.ramp", { "aria-hidden": "true" });
-    ramp.style.background = `linear-gradient(to right, ${this.context.about.palette.dark.join()})`;
+    const colors = this.context.about.palette.dark.join();
+    const style = { background: `linear-gradient(to right, ${colors})` };
+    const ramp = element("span.ramp", { "aria-hidden": "true", style });
     fill(this.legend, t("picture.table"), ": 0", ramp, weight(largest));
     fill(
       this.summary,
@@ -346,8 +322,7 @@ class Picture {
   }
 }
 
-/** The picture that a model was given. @param {Tensor} pixels */
-function photoOf({ values, shape }) {
+function photoOf(/** @type {Tensor} */ { values, shape }) {
   const [height, width] = shape;
   const canvas = element("canvas", { width, height });
   const pen = canvas.getContext("2d");

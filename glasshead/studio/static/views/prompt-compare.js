@@ -14,19 +14,16 @@ import { TypedText } from "../typed-text.js";
 /** @import { PromptView } from "./prompt.js" */
 
 /**
- * What the studio says of two prompts: of each number, that of A and that of B.
- * @typedef {object} Told
- * @property {{text: string, logit: [number, number], p: [number, number]}[]} candidates
- * @property {string} of  The most likely candidate of A
- * @property {string | null} against  And that of B; null where it is the same
- * @property {[number, number]} logit  Of the one less that of the other
- * @property {Parts | null} changed  By heads
- * @property {string | null} refused  Why they are not known
+ * What the studio says of two prompts: of each number, that of A and that of B; and of the logit of
+ * A's most likely candidate, less that of B's where it is another, the parts that heads wrote, or
+ * why these are not known.
+ * @typedef {{candidates: {text: string, logit: [number, number], p: [number, number]}[],
+ *   of: string, against: string | null, logit: [number, number], changed: Parts | null,
+ *   refused: string | null}} Told
  */
 
 export class PromptCompare {
-  /** @param {PromptView} prompt */
-  constructor(prompt) {
+  constructor(/** @type {PromptView} */ prompt) {
     const { t, state } = prompt;
     this.prompt = prompt;
     this.text = new TypedText(prompt.frame, prompt.context, 2, () => this.turn(this.text.text));
@@ -39,7 +36,6 @@ export class PromptCompare {
     this.layOut();
   }
 
-  /** Whether there is another prompt. */
   get isOn() {
     return this.prompt.state.minus !== undefined;
   }
@@ -63,8 +59,7 @@ export class PromptCompare {
     this.ask.focus();
   }
 
-  /** @param {string | null} minus */
-  turn(minus) {
+  turn(/** @type {string | null} */ minus) {
     const { isOn, prompt } = this;
     prompt.context.remember({ minus });
     if (isOn !== this.isOn) this.layOut();

@@ -35,10 +35,8 @@ export class Example {
     this.why = element("p.why", { role: "status" });
     this.likely = element("section.likely");
     this.whole = element("div", pointing(this.selection));
-    /** @type {string[]} */
-    this.words = [];
-    /** @type {Matrices} */
-    this.matrices = null;
+    this.words = /** @type {string[]} */ ([]);
+    this.matrices = /** @type {Matrices} */ (null);
   }
 
   async start() {

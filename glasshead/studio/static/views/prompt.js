@@ -22,17 +22,11 @@ import { Example } from "./prompt-example.js";
 /** @typedef {{text: string, p: number, before: number}} Likely */
 
 /**
- * What the studio says of a prompt.
- * @typedef {object} Told
- * @property {string[]} tokens
- * @property {string[]} running
- * @property {number[]} heads
- * @property {Head} first  The head to show first
- * @property {"tokens" | "blanks" | "labels" | "token_labels" | "translations" | "nothing"} predicts
- * @property {string | null} blank  The mask token that stands for a word to be predicted
- * @property {Likely[]} likely
- * @property {number | null} loss
- * @property {number | null} loss_before
+ * What the studio says of a prompt: the head to show first, what the model predicts, and the mask
+ * token that stands for a word to be predicted.
+ * @typedef {{tokens: string[], running: string[], heads: number[], first: Head,
+ *   predicts: "tokens" | "blanks" | "labels" | "token_labels" | "translations" | "nothing",
+ *   blank: string | null, likely: Likely[], loss: number | null, loss_before: number | null}} Told
  */
 
 const TEMPERATURES = [0, 0.2, 0.5, 0.7, 1, 1.5, 2, 3];
@@ -50,11 +44,9 @@ class Prompt {
     this.t = t;
     this.state = state;
     this.newWeights = newest(context.signal);
-    /** @type {Told} */
-    this.told = null;
+    this.told = /** @type {Told} */ (null);
     // What was taken away before, to go back to.
-    /** @type {string[]} */
-    this.past = [];
+    this.past = /** @type {string[]} */ ([]);
     this.takes = false;
     this.text = new TypedText(frame, context, 2, () => this.typed());
     this.why = element("p.why", { role: "status" });
@@ -64,8 +56,7 @@ class Prompt {
       this.arcs.turn();
       this.tell();
     });
-    /** @type {Tensor} */
-    this.maps = null;
+    this.maps = /** @type {Tensor} */ (null);
     this.heads = element("div");
     this.bars = element("div");
     this.compare = new PromptCompare(this);
@@ -73,16 +64,14 @@ class Prompt {
     this.away = element("p.away", { role: "status" });
     this.undoing = element("div.undoing");
     this.waiting = progress(t("heads.opening"));
-    /** @type {HTMLElement} */
-    this.stage = null;
+    this.stage = /** @type {HTMLElement} */ (null);
     this.legend = element("p.legend");
   }
 
   async start() {
     const { t, state } = this;
     const at = TEMPERATURES.indexOf(Number(state.temperature ?? 1));
-    /** @param {Record<string, any>} changes */
-    const change = (changes) => {
+    const change = (/** @type {Record<string, any>} */ changes) => {
       this.context.remember(changes);
       this.ask();
     };
@@ -158,7 +147,6 @@ class Prompt {
     return headsOf(this.state.without);
   }
 
-  /** Ask what the model predicts. */
   async ask() {
     const { source } = this.context;
     await this.text.ask(async (signal) => {
@@ -198,10 +186,8 @@ class Prompt {
     return known.length ? known : [first];
   }
 
-  /**
-   * The heads whose arcs are shown, with their weights.
-   * @param {AbortSignal} signal @returns {Promise<ArcHead[]>}
-   */
+  // The heads whose arcs are shown, with their weights.
+  /** @param {AbortSignal} signal @returns {Promise<ArcHead[]>} */
   async shownHeads(signal) {
     const { shown, t } = this;
     const params = { text: this.text.text, without: this.state.without, heads: listed(shown) };
@@ -215,8 +201,7 @@ class Prompt {
     }));
   }
 
-  /** Draw the arcs of heads. @param {ArcHead[]} heads */
-  draw(heads) {
+  draw(/** @type {ArcHead[]} */ heads) {
     this.drawHeads();
     const { predicts, running, tokens, blank } = this.told;
     // The token that the bars are about.
@@ -235,8 +220,7 @@ class Prompt {
   drawHeads() {
     const { t, shown, without, maps } = this;
     const { heads: counts } = this.told;
-    /** @param {Head} one */
-    const cell = (one) => {
+    const cell = (/** @type {Head} */ one) => {
       const [layer, head] = one;
       const place = placeOf(shown, one);
       const isAway = placeOf(without, one) >= 0;
@@ -249,8 +233,7 @@ class Prompt {
         onClick: () => this.chosen(one),
       };
     };
-    /** @param {number} layer */
-    const rowHead = (layer) => {
+    const rowHead = (/** @type {number} */ layer) => {
       const label = t("prompt.layer", { layer });
       const take = () => this.takeLayer(layer);
       if (!this.takes) return layer;
@@ -279,15 +262,13 @@ class Prompt {
     fill(this.why, whereItLooks(t, last, arcs, isAway), " ", link);
   }
 
-  /** @param {Head} head */
-  chosen(head) {
+  chosen(/** @type {Head} */ head) {
     const next = toggled(this.shown, head).slice(-MOST_COLORS);
     if (this.takes) this.take(toggled(this.without, head));
     else this.open(next.length ? next : [head]);
   }
 
-  /** Show the arcs of heads. @param {Head[]} heads */
-  async open(heads) {
+  async open(/** @type {Head[]} */ heads) {
     const { context, frame } = this;
     context.remember({ heads: listed(heads) });
     delete frame.dataset.drawn;
@@ -308,8 +289,7 @@ class Prompt {
     this.take(areAway ? others : [...others, ...all]);
   }
 
-  /** @param {Head[]} heads */
-  take(heads) {
+  take(/** @type {Head[]} */ heads) {
     this.past.push(this.state.without ?? "");
     this.context.remember({ without: listed(heads) });
     this.ask();
@@ -333,11 +313,8 @@ class Prompt {
   }
 }
 
-/**
- * What the model predicts, as bars: with heads taken away, and behind each its bar with all heads.
- * @param {Prompt} prompt
- */
-function barsOf(prompt) {
+// What the model predicts, as bars: with heads taken away, and behind each its bar with all heads.
+function barsOf(/** @type {Prompt} */ prompt) {
   const { t, told } = prompt;
   const isWhole = !prompt.without.length;
   const { predicts, likely, blank, loss, loss_before: before } = told;
@@ -348,8 +325,7 @@ function barsOf(prompt) {
   const longest = Math.max(...likely.map((each) => Math.max(each.p, each.before)), 1e-9);
   const places = { loss: decimal(loss), before: decimal(before) };
   const losses = loss !== null && t(isWhole ? "prompt.loss" : "prompt.losses", places);
-  /** @param {Likely} likely */
-  const row = ({ text, p, before: all }) =>
+  const row = (/** @type {Likely} */ { text, p, before: all }) =>
     html`<tr>
       <th scope="row">
         ${

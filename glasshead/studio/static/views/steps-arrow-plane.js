@@ -1,14 +1,12 @@
 // A plane of arrows, one of which is held: a pointer drags its tip, and the arrow keys move it.
 import { menu } from "../controls.js";
 import { element, moveOf } from "../dom.js";
-import { clamped, decimal, dot, largestFirst, sum } from "../numbers.js";
+import { byKey, clamped, decimal, dot, largestFirst, range, sum } from "../numbers.js";
 import { html, render } from "../parts/html.js";
-import { placed } from "./steps-arrow-names.js";
-import { largestOf, shortWeight, squareAround } from "./steps-layout.js";
+import { between, largestOf, shortWeight, squareAround } from "./steps-layout.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Worked } from "./steps-followed.js" */
-/** @import { Plane } from "./steps-plane.js" */
+/** @import { Worked } from "./steps-arrows.js" */
 
 /**
  * An arrow: its letter, the place of its word, its vector, which is dragged, and its name, which is
@@ -47,12 +45,8 @@ export class ArrowPlane {
     );
   }
 
-  /**
-   * Turn to a plane among the vectors.
-   * @param {Plane} axes
-   * @param {string[]} names  Of the axes, where they are numbers of the vectors
-   * @param {number[][]} others  Vectors without an arrow, which are dots
-   */
+  // Turn to a plane among the vectors, whose axes may have names; others without an arrow are dots.
+  /** @param {Plane} axes @param {string[]} names @param {number[][]} others */
   turn(axes, names, others) {
     this.axes = axes;
     this.names = names;
@@ -63,15 +57,13 @@ export class ArrowPlane {
     this.cloud = others.map((each) => this.path([this.placeOf(each)])).join("");
   }
 
-  /** @param {Arrow} arrow */
-  take(arrow) {
+  take(/** @type {Arrow} */ arrow) {
     this.held = arrow;
     this.menu.set(this.arrows.indexOf(arrow));
     this.changed();
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     const move = moveOf(event);
     if (!move?.every(Number.isFinite)) return;
     event.preventDefault();
@@ -84,8 +76,7 @@ export class ArrowPlane {
   /** Hold and drag the arrow whose tip is near. @param {Pointed} event */
   press(event) {
     const [x, y] = this.pointedAt(event);
-    /** @param {Arrow} arrow */
-    const far = ({ vector }) => {
+    const far = (/** @type {Arrow} */ { vector }) => {
       const [across, up] = this.placeOf(vector);
       return Math.hypot(across - x, up - y);
     };
@@ -96,8 +87,7 @@ export class ArrowPlane {
     this.isDragged = true;
   }
 
-  /** @param {Pointed} event */
-  pointedAt({ clientX, clientY, currentTarget }) {
+  pointedAt(/** @type {Pointed} */ { clientX, clientY, currentTarget }) {
     const toOwnUnits = currentTarget.getScreenCTM().inverse();
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(toOwnUnits);
     const { middle, size } = this.square;
@@ -154,10 +144,8 @@ export class ArrowPlane {
     return html`<circle class=${kind} cx=${x} cy=${y} r="7" />`;
   }
 
-  /**
-   * Draw marks, and say where the tip of the arrow that is held stands, and what follows.
-   * @param {Worked} worked @param {any} marks @param {string} caption
-   */
+  // Draw marks, and say where the tip of the arrow that is held stands, and what follows.
+  /** @param {Worked} worked @param {any} marks @param {string} caption */
   draw({ weights }, marks, caption) {
     const { t, title, held } = this;
     const { middle, size } = this.square;
@@ -214,11 +202,8 @@ export class ArrowPlane {
     });
   }
 
-  /**
-   * The names of tips, on the side of each that is free; those of one tip share a line.
-   * @param {number[]} place  A tip that is not dragged
-   * @param {string} name
-   */
+  // The names of tips, on the side of each that is free; those of one tip share a line.
+  /** @param {number[]} place  A tip that is not dragged @param {string} name */
   labels(place, name) {
     const tips = this.arrows.map((arrow) => {
       const label = arrow.isNamed || arrow === this.held ? arrow.label : "";
@@ -235,4 +220,118 @@ export class ArrowPlane {
       return html`<text x=${x} y=${y} text-anchor=${anchor}>${text}</text>`;
     });
   }
+}
+
+// Where the names of arrows stand.
+
+/** @typedef {{left: number, top: number, right: number}} Box  Of a name */
+
+// The height of a name, the width of a letter, and how far a name stands from its tip.
+const LINE = 13;
+const LETTER = 6.2;
+const BESIDE = 10;
+// Of a name's box, the line that letters stand on.
+const BASE = 10.5;
+// Beside a tip, above and below: to the right or left first.
+const BESIDES = [0, -1, 1].flatMap((down) => [1, -1].map((right) => [right, down]));
+const SIDES = [...BESIDES, [0, -1], [0, 1]];
+// Places along an arrow that a name should leave free.
+const PLACES = 16;
+
+/**
+ * The places of names beside the tips of arrows: on the side of each where the fewest arrows and
+ * names are.
+ * @param {{at: number[], label: string}[]} tips  Names of one tip share a line; some have none
+ * @param {number[]} origin  Where all arrows begin
+ * @param {number} half  Half of the side of the plane, whose middle is 0 0
+ * @param {Box[]} others  Where other names stand
+ */
+function placed(tips, [begin, base], half, others) {
+  const taken = [...others];
+  const places = tips.flatMap(({ at: [across, down] }) => {
+    return range(PLACES).map((place) => {
+      const part = (place + 1) / PLACES;
+      // A tip is what is dragged.
+      const [near, price] = part === 1 ? [7, 1 + 2 * PLACES] : [1, 1];
+      return { x: between(begin, across, part), y: between(base, down, part), near, price };
+    });
+  });
+  const cost = (/** @type {Box} */ { left, top, right }) => {
+    const crossed = places.filter(({ x, y, near }) => {
+      const isAcross = x > left - near && x < right + near;
+      return isAcross && y > top - near && y < top + LINE + near;
+    });
+    const covered = taken.filter((other) => {
+      return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
+    });
+    // What is cut off is not read.
+    const isOut = left < -half || right > half || top < -half || top + LINE > half;
+    const faults = covered.length + 5 * Number(isOut);
+    return sum(crossed.map(({ price }) => price)) + PLACES * faults;
+  };
+  const named = tips.filter(({ label }) => label);
+  return [...byKey(named, ({ at }) => at.join()).values()].map((ofIt) => {
+    const text = ofIt.map(({ label }) => label).join(", ");
+    const width = LETTER * text.length;
+    const [across, up] = ofIt[0].at;
+    const boxes = SIDES.map(([right, down]) => {
+      const x = across + right * BESIDE;
+      const left = x + ((right - 1) / 2) * width;
+      const top = up + down * (right ? BESIDE : LINE + 3) - LINE / 2;
+      const anchor = ["end", "middle", "start"][1 + right];
+      return { left, top, right: left + width, x, y: top + BASE, anchor };
+    });
+    const costs = boxes.map(cost);
+    const best = boxes[costs.indexOf(Math.min(...costs))];
+    taken.push(best);
+    return { text, ...best };
+  });
+}
+
+// A plane among vectors: two directions of length 1, at a right angle.
+
+/** @typedef {[number[], number[]]} Plane */
+
+// After as many rounds a direction is found as well as one can see.
+const ROUNDS = 30;
+
+/** The plane of two numbers of a vector. @param {number} length @param {number[]} pair */
+export function planeOfPair(length, pair) {
+  return /** @type {Plane} */ (pair.map((at) => range(length).map((each) => Number(each === at))));
+}
+
+/** The two numbers that vectors have most of. @param {number[][]} vectors */
+export function widest(vectors) {
+  const sizes = vectors[0].map((_, at) => sum(vectors.map((each) => each[at] ** 2)));
+  const [one, other] = largestFirst(range(sizes.length), (at) => sizes[at]);
+  return [Math.min(one, other), Math.max(one, other)];
+}
+
+// The plane that holds a vector, and beyond it as much as one more direction can of others.
+/** @param {number[]} vector @param {number[][]} others @returns {Plane} */
+export function planeWith(vector, others) {
+  const first = unit(vector) ?? planeOfPair(vector.length, [0])[0];
+  const rests = others.map((each) => beyond(each, first));
+  const none = first.map(() => 0);
+  let second = unit(largestFirst([...rests, none], (each) => dot(each, each))[0]);
+  for (let round = 0; round < ROUNDS && second; round++) {
+    const shares = rests.map((each) => dot(each, second));
+    second = unit(second.map((_, at) => sum(rests.map((each, of) => shares[of] * each[at]))));
+  }
+  // Others that lie along the vector leave the direction open.
+  const sizes = first.map(Math.abs);
+  second ??= planeOfPair(vector.length, [sizes.indexOf(Math.min(...sizes))])[0];
+  return [first, unit(beyond(second, first))];
+}
+
+/** What a vector has beyond a direction. @param {number[]} vector @param {number[]} axis */
+function beyond(vector, axis) {
+  const along = dot(vector, axis);
+  return vector.map((each, at) => each - along * axis[at]);
+}
+
+/** The direction of a vector; null of one that has none. @param {number[]} vector */
+function unit(vector) {
+  const length = Math.sqrt(dot(vector, vector));
+  return length > Number.EPSILON ? vector.map((each) => each / length) : null;
 }

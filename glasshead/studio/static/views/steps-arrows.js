@@ -1,18 +1,17 @@
 // Drag the arrows: the query, the keys and the values in a plane; scores, weights and context follow.
 import { choice, menu } from "../controls.js";
 import { button, element, fill } from "../dom.js";
+import { NORMALIZERS } from "../normalizers.js";
 import { decimal, dot, grouped, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
-import { ArrowPlane } from "./steps-arrow-plane.js";
+import { ArrowPlane, planeOfPair, planeWith, widest } from "./steps-arrow-plane.js";
 import { bar, barLine } from "./steps-bars.js";
-import { faultOf, workedOut } from "./steps-followed.js";
 import { shortWeight } from "./steps-layout.js";
-import { planeOfPair, planeWith, widest } from "./steps-plane.js";
 import { factor, partElements, product, subscript } from "./steps-sums.js";
 
 /** @import { Context } from "../app.js" */
-/** @import { Worked } from "./steps-followed.js" */
 /** @import { Material } from "./steps-practice.js" */
+/** @import { Row } from "./steps-row.js" */
 /** @import { Part } from "./steps-sums.js" */
 
 // More words have no room for their names.
@@ -21,8 +20,7 @@ const NAMED = 8;
 const NUMBERS = 8;
 
 export class Arrows {
-  /** @param {Context} context */
-  constructor({ t }) {
+  constructor(/** @type {Context} */ { t }) {
     this.t = t;
     // What the vectors were when they were not dragged.
     this.origin = "";
@@ -51,8 +49,7 @@ export class Arrows {
     this.element = element("section.walk.drag", attributes, this.none, this.body);
   }
 
-  /** @param {Material} material */
-  async show(material) {
+  async show(/** @type {Material} */ material) {
     this.material = material;
     const { row } = material;
     const origin = JSON.stringify([row.q, row.keys.map(({ k, v }) => [k, v]), row.rest]);
@@ -141,13 +138,11 @@ export class Arrows {
     const { t, pair, q, isFitted, planes } = this;
     const all = range(isFitted ? 0 : q.length);
     const pairs = all.flatMap((one) => all.slice(one + 1).map((other) => [one, other]));
-    /** @type {[string, string][]} */
     const options = pairs.map(([one, other]) => [
       `${one}.${other}`,
       t("drag.pair", { one: one + 1, other: other + 1 }),
     ]);
-    /** @param {string} chosen */
-    const choose = (chosen) => {
+    const choose = (/** @type {string} */ chosen) => {
       this.pair = chosen.split(".").map(Number);
       this.turn();
       this.draw();
@@ -183,17 +178,14 @@ export class Arrows {
     render(this.table(worked), this.numbers);
   }
 
-  /** @param {Worked} worked */
-  keyMarks(worked) {
+  keyMarks(/** @type {Worked} */ worked) {
     const { keys: plane } = this.planes;
     const { size } = plane.square;
     const place = plane.placeOf(this.q);
     const length = Math.hypot(...place) || 1;
     const along = place.map((each) => each / length);
-    /** @param {number} far */
-    const onLine = (far) => along.map((each) => each * far);
-    /** @param {number} at */
-    const footOf = (at) => onLine(dot(plane.placeOf(this.keys[at]), along));
+    const onLine = (/** @type {number} */ far) => along.map((each) => each * far);
+    const footOf = (/** @type {number} */ at) => onLine(dot(plane.placeOf(this.keys[at]), along));
     const shadow = footOf(plane.held.at);
     const middle = shadow.map((each) => each / 2);
     return [
@@ -225,8 +217,7 @@ export class Arrows {
     ];
   }
 
-  /** @param {Worked} worked */
-  table({ scores, masked, weights }) {
+  table(/** @type {Worked} */ { scores, masked, weights }) {
     const { t, row, shown, others, words } = this;
     const told = t("walk.others", { count: grouped(others.length) });
     const weight = sum(others.map((each) => weights[each]));
@@ -247,11 +238,9 @@ export class Arrows {
     `;
   }
 
-  /**
-   * The score of the key that is held, or else the query's own: the length of the query times that
-   * of the key's shadow on it, and what the numbers add that are not in the plane.
-   * @param {number[]} scores @returns {Part[]}
-   */
+  // The score of the key that is held, or else the query's own: the length of the query times that
+  // of the key's shadow on it, and what the numbers add that are not in the plane.
+  /** @param {number[]} scores @returns {Part[]} */
   sumOf(scores) {
     const { q, keys, shown, words, isFitted } = this;
     const { keys: plane } = this.planes;
@@ -264,4 +253,42 @@ export class Arrows {
     const word = words[shown.indexOf(at)];
     return [`s(${word}) = |q|·p = `, ...product(length, shadow), ...rest, " = ", scores[at]];
   }
+}
+
+// What follows from a query and keys that are dragged: scores, and weights.
+
+// How far from the weights of a head those may be that follow from its vectors.
+const ROUNDING = 1e-3;
+
+/** @typedef {{scores: number[], masked: number[], weights: number[]}} Worked */
+
+// What follows from a query and keys, with all that a row has besides.
+/** @param {Row} row @param {number[]} query @param {number[][]} keys @returns {Worked} */
+function workedOut({ beta, softcap, sink, kind, keys: own }, query, keys) {
+  const scores = keys.map((key) => dot(query, key));
+  const masked = scores.map((score, at) => {
+    if (own[at].masked === null) return -Infinity;
+    const scaled = score * beta;
+    return (
+      (softcap === null ? scaled : softcap * Math.tanh(scaled / softcap)) + (own[at].bias ?? 0)
+    );
+  });
+  // The library gives no weight where all keys are hidden.
+  const isEmpty = masked.every((score) => score === -Infinity);
+  // A sink of another score than 0 is one of 0 among scores that are so much smaller.
+  const weights = isEmpty
+    ? masked.map(() => 0)
+    : NORMALIZERS[kind](masked.map((score) => score - (sink ?? 0)));
+  return { scores, masked, weights };
+}
+
+/** Why the arrows of a row cannot be dragged. @param {Row} row */
+function faultOf(row) {
+  const { q, context, keys, isProduct, kind } = row;
+  if (Math.min(q.length, context.length) < 2) return "drag.none";
+  if (!isProduct || !Object.hasOwn(NORMALIZERS, kind)) return "drag.unknown";
+  const vectors = keys.map((key) => key.k);
+  const { weights } = workedOut(row, q, vectors);
+  const isOwn = weights.every((each, at) => Math.abs(each - keys[at].weight) < ROUNDING);
+  return isOwn ? null : "drag.unknown";
 }

@@ -13,11 +13,8 @@ export function bar(weight, isHidden, guess) {
   </span>`;
 }
 
-/**
- * A line of bars: a word, what stands beside it, its bar, and its number.
- * @param {string} word @param {any} beside @param {any} shown @param {string} number
- * @param {string} [kind]
- */
+// A line of bars: a word, what stands beside it, its bar, and its number.
+/** @param {string} word @param {any} beside @param {any} shown @param {string} number */
 export function barLine(word, beside, shown, number, kind = "word") {
   return html`<span class=${kind}>${word}</span>${beside ?? html`<span></span>`}${shown}
     <output>${number}</output>`;

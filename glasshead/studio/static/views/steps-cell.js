@@ -113,10 +113,8 @@ export class CellOfModel {
     this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
   }
 
-  /**
-   * The row, and those of other queries of the text, as far as these are to be had.
-   * @param {Told} told @param {Row} row @returns {Promise<Row[]>}
-   */
+  // The row, and those of other queries of the text, as far as these are to be had.
+  /** @param {Told} told @param {Row} row @returns {Promise<Row[]>} */
   async rows({ layer, head, query, tokens }, row) {
     const { source, signal } = this.context;
     const places = range(OTHERS).map((at) => {
@@ -136,10 +134,8 @@ export class CellOfModel {
     return [row, ...(await Promise.all(asked)).flat()];
   }
 
-  /**
-   * The row with all keys of the text.
-   * @param {Told} told @param {Row} row @returns {Promise<Row>}
-   */
+  // The row with all keys of the text.
+  /** @param {Told} told @param {Row} row @returns {Promise<Row>} */
   async whole({ layer, head, query, tokens, weights }, row) {
     const { source, signal } = this.context;
     const params = { text: this.text, layer, head, query };
@@ -162,10 +158,8 @@ export class CellOfModel {
     return { ...row, keys, rest: null };
   }
 
-  /** @param {Told} told */
-  drawControls({ layers, heads, layer, head, query, key, tokens }) {
+  drawControls(/** @type {Told} */ { layers, heads, layer, head, query, key, tokens }) {
     const { t } = this;
-    /** @type {[string | number, string][]} */
     const words = tokens.map((word, at) => [at, `${grouped(at)}  ${word}`]);
     const focused = /** @type {HTMLElement} */ (document.activeElement)?.closest?.(".control");
     const at = [...this.controls.children].indexOf(focused);
@@ -201,18 +195,18 @@ export class CellOfModel {
   drawStrip({ weights, tokens, query, key }) {
     const top = Math.max(...weights) || 1;
     const bars = weights.map((each, at) => {
-      const bar = element("i", { title: `${grouped(at)} ${tokens[at]} ${weight(each)}` });
-      bar.style.setProperty("--share", String(each / top));
+      const title = `${grouped(at)} ${tokens[at]} ${weight(each)}`;
+      const bar = element("i", { title, style: { "--share": each / top } });
       bar.classList.toggle("own", at === query);
       bar.classList.toggle("asked", at === key);
       return bar;
     });
     const most = largestAt(weights);
-    const name = element("small", tokens[most]);
     // Under its bar, from the edge of it that has more room.
     const after = weights.length - 1 - most;
-    const [side, before] = most < after ? ["left", most] : ["right", after];
-    name.style.setProperty(side, `${(100 * before) / weights.length}%`);
+    const side = most < after ? "left" : "right";
+    const style = { [side]: `${(100 * Math.min(most, after)) / weights.length}%` };
+    const name = element("small", { style }, tokens[most]);
     const ends = element("em", this.t("cell.weights", { word: tokens[query] }));
     fill(this.strip, ends, element("span", bars, name));
   }
@@ -252,8 +246,7 @@ function numberCell(value, text = Math.abs(value) < LARGE ? decimal(value) : sig
   return element("td", { "data-value": value, title: value }, text);
 }
 
-/** @param {number} value */
-function weightCell(value) {
+function weightCell(/** @type {number} */ value) {
   const cell = numberCell(value, shortWeight(value, 4));
   cell.style.setProperty("--share", String(value));
   return cell;

@@ -11,10 +11,8 @@ import { partElements } from "./steps-sums.js";
 // Words whose weights have room for their numbers.
 const ROOM = 10;
 
-/**
- * A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
- * @typedef {[string, string]} Run
- */
+// A text of a formula, and the elements that it stands in: "sup sub" for an index of an exponent.
+/** @typedef {[string, string]} Run */
 
 /**
  * @typedef {{name: string, title: string, text: string[], formula: Run[][], numbers: Run[][],
@@ -25,29 +23,23 @@ const ROOM = 10;
 
 /** The explanation of a word, a section for each step. */
 export class Explanation {
-  /** @param {string} label */
-  constructor(label) {
+  constructor(/** @type {string} */ label) {
     this.title = element("h2");
     this.sections = element("div");
     const attributes = { "aria-label": label, tabindex: "0" };
     this.frame = element("aside.words", attributes, this.title, this.sections);
-    /** @type {string} */
-    this.marked = null;
+    this.marked = /** @type {string} */ (null);
   }
 
-  /** @param {Explained} explained */
-  draw({ title, notes, steps }) {
+  draw(/** @type {Explained} */ { title, notes, steps }) {
     this.title.textContent = title;
     const sections = steps.map((step, place) => sectionOf(step, place, place ? [] : notes));
     this.sections.replaceChildren(...sections);
     this.mark(this.marked, false);
   }
 
-  /**
-   * Mark the section of a matrix.
-   * @param {string} matrix
-   * @param {boolean} follow  Whether to scroll to it
-   */
+  // Mark the section of a matrix.
+  /** @param {string} matrix @param {boolean} follow  Whether to scroll to it */
   mark(matrix, follow) {
     const step = ["queries", "keys", "values"].includes(matrix) ? "inputs" : matrix;
     for (const each of /** @type {Iterable<HTMLElement>} */ (this.sections.children)) {
@@ -59,11 +51,8 @@ export class Explanation {
   }
 }
 
-/**
- * @param {Step} step
- * @param {number} place  The first one, which has no number, opens the explanation
- * @param {string[]} notes
- */
+// The first section, which has no number, opens the explanation.
+/** @param {Step} step @param {number} place @param {string[]} notes */
 function sectionOf({ name, title, text, formula, numbers, why, printed }, place, notes) {
   const lines = formula.length + numbers.length > 0;
   return element(
@@ -77,10 +66,8 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
   );
 }
 
-/**
- * What a text prints, beside the exact numbers: a table, or a sentence.
- * @param {string} label @returns {(printed: Step["printed"][0]) => HTMLElement}
- */
+// What a text prints, beside the exact numbers: a table, or a sentence.
+/** @param {string} label @returns {(printed: Step["printed"][0]) => HTMLElement} */
 function printedElement(label) {
   return ({ columns, rows, text }) => {
     if (!columns) return element("p", text);
@@ -93,12 +80,9 @@ function printedElement(label) {
   };
 }
 
-/** @param {Run[][]} lines */
-function formulaElement(lines) {
-  /** @param {Run} run */
-  const inElements = ([text, places]) => {
-    /** @type {Children} */
-    let held = text;
+function formulaElement(/** @type {Run[][]} */ lines) {
+  const inElements = (/** @type {Run} */ [text, places]) => {
+    let held = /** @type {Children} */ (text);
     for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
     return held;
   };
@@ -108,8 +92,7 @@ function formulaElement(lines) {
 
 /** The sum behind the cell that is pointed at. */
 export class SumFrame {
-  /** @param {Translate} t */
-  constructor(t) {
+  constructor(/** @type {Translate} */ t) {
     this.t = t;
     const label = t("steps.sum");
     this.told = element("div", { role: "status" });
@@ -142,8 +125,7 @@ export class SumFrame {
     });
   }
 
-  /** @param {Sum} sum */
-  draw({ title, value, lines, decimals, note }) {
+  draw(/** @type {Sum} */ { title, value, lines, decimals, note }) {
     const attributes = { value, "data-value": value };
     const full = element("data.full", attributes, String(value).replace("-", "−"));
     const named = this.t("steps.full") + this.t("shell.colon");

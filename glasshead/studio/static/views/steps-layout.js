@@ -5,11 +5,9 @@ import { clamped, decimal, within } from "../numbers.js";
 /** @import { Translate } from "../app.js" */
 /** @import { Frame, Key, Row } from "./steps-row.js" */
 
-/**
- * A line of the stage: a key, or all that are not shown, which have no vector of their own; with
- * the frames of its score, and of its value where it has a part.
- * @typedef {ReturnType<typeof lanesOf>[number]} Lane
- */
+// A line of the stage: a key, or all that are not shown, which have no vector of their own; with
+// the frames of its score, and of its value where it has a part.
+/** @typedef {ReturnType<typeof lanesOf>[number]} Lane */
 
 /** @typedef {{x: number, width: number}} Column */
 /** @typedef {ReturnType<typeof layoutOf>} Layout */
@@ -44,9 +42,7 @@ export function ease(part) {
 }
 
 /** @param {number} from @param {number} to @param {number} part */
-export function between(from, to, part) {
-  return from + (to - from) * part;
-}
+export const between = (from, to, part) => from + (to - from) * part;
 
 /**
  * @param {number} width @param {Row} row
@@ -120,23 +116,18 @@ export function stairsOf({ q }, { k }) {
 }
 
 /** The sizes of the products of a score. @param {Row} row @param {Key} key */
-export function sizesOf({ q }, { k }) {
-  return q.map((each, at) => Math.abs(each * k[at]));
-}
+export const sizesOf = ({ q }, { k }) => q.map((each, at) => Math.abs(each * k[at]));
 
-/** @param {number[][]} vectors */
-export function largestOf(vectors) {
+export function largestOf(/** @type {number[][]} */ vectors) {
   return Math.max(...vectors.flat().map(Math.abs)) || 1;
 }
 
-/** @param {number} weight */
-export function weightColor(weight) {
+export function weightColor(/** @type {number} */ weight) {
   const colors = ramp();
   return colors[within(Math.round(weight * (colors.length - 1)), colors.length)];
 }
 
-/** @param {number} value */
-export function short(value) {
+export function short(/** @type {number} */ value) {
   const size = Math.abs(value);
   return decimal(value, Number(size < 10) + Number(size < 100));
 }
@@ -155,12 +146,9 @@ export function shortened(pen, text, room) {
   return `${letters.join("")}…`;
 }
 
-/**
- * Where the titles of columns stand, and how large: one that is wider than its column begins where
- * the one before leaves room.
- * @param {CanvasRenderingContext2D} pen  With letters of 12 pixels
- * @param {[Column, string][]} titles @param {number} end
- */
+// Where the titles of columns stand, and how large, with letters of 12 pixels: one that is wider
+// than its column begins where the one before leaves room.
+/** @param {CanvasRenderingContext2D} pen @param {[Column, string][]} titles @param {number} end */
 export function placeTitles(pen, titles, end) {
   let free = 0;
   return titles.map(([column, title], at) => {
@@ -201,11 +189,8 @@ export function hatch(pen, { x, y, width, height }, color, alpha) {
 const ROOM = 1.15;
 const FREE = 0.4;
 
-/**
- * The square around 0 and the tips of arrows.
- * @param {number[][]} tips @param {number} longest
- * @returns {{middle: number[], size: number}}  `size` is half of its side
- */
+// The square around 0 and the tips of arrows, and half of its side.
+/** @param {number[][]} tips @param {number} longest @returns {{middle: number[], size: number}} */
 export function squareAround(tips, longest) {
   const free = FREE * longest;
   const spans = [0, 1].map((axis) => {

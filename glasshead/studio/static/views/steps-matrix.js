@@ -9,11 +9,9 @@ import { subscript } from "./steps-sums.js";
 /** @import { Tone } from "../diverging.js" */
 /** @import { StepsData } from "./steps-sums.js" */
 
-/**
- * The class of a table by the decimals of its cells. Where there is no room for decimals, cells
- * have their color alone.
- * @type {Record<number, string>}
- */
+// The class of a table by the decimals of its cells. Where there is no room for decimals, cells
+// have their color alone.
+/** @type {Record<number, string>} */
 const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
@@ -59,12 +57,11 @@ export class Matrix {
       element("tbody", this.rows),
     );
     const unit = decimals.cells ? "div.unit" : "div.unit.large";
-    this.frame = element(unit, { "data-then": sign }, table);
+    const style = { "--columns": columnNames.length, "--rows": rowNames.length };
+    this.frame = element(unit, { "data-then": sign, style }, table);
     this.frame.addEventListener("contentvisibilityautostatechange", (event) => {
       this.isSkipped = /** @type {ContentVisibilityAutoStateChangeEvent} */ (event).skipped;
     });
-    this.frame.style.setProperty("--columns", String(columnNames.length));
-    this.frame.style.setProperty("--rows", String(rowNames.length));
   }
 
   /** @param {number} row @param {number} column @returns {Cell} */
@@ -127,12 +124,9 @@ export class Matrix {
 }
 
 /** @param {string} word @param {"row" | "col"} scope */
-function heading(word, scope) {
-  return element("th", { scope, title: word }, element("span", word));
-}
+const heading = (word, scope) => element("th", { scope, title: word }, element("span", word));
 
-/** @param {any} event */
-function walkOrClick(event) {
+function walkOrClick(/** @type {any} */ event) {
   if (event.key !== "Enter" && event.key !== " ") {
     walk(event, false, "td");
     return;
@@ -141,10 +135,8 @@ function walkOrClick(event) {
   event.target.click();
 }
 
-/**
- * A number with fewer decimals the larger it is, as all cells are equally wide.
- * @param {number} value @param {number} decimals
- */
+// A number with fewer decimals the larger it is, as all cells are equally wide.
+/** @param {number} value @param {number} decimals */
 function brief(value, decimals) {
   const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
   return decimal(value, Math.max(0, decimals - whole));

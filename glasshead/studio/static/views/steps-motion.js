@@ -12,11 +12,8 @@ const DROPS = 6;
 
 /** @typedef {(stage: Stage, lane: Lane, y: number, part: number) => void} Motion */
 
-/**
- * Draw what flies from a line, or to it.
- * @param {Stage} stage @param {Lane} lane
- * @param {number} y  Of the line
- */
+// Draw what flies from a line, or to it.
+/** @param {Stage} stage @param {Lane} lane @param {number} y  Of the line */
 export function drawMotion(stage, lane, y) {
   const { time, begins } = stage;
   /** @type {[number | undefined, Motion][]} */
@@ -101,9 +98,7 @@ function drawMix(stage, lane, y, part) {
 }
 
 /** How much is seen of what comes and goes. @param {number} part */
-function shown(part) {
-  return Math.sin(Math.PI * Math.min(1, part));
-}
+const shown = (part) => Math.sin(Math.PI * Math.min(1, part));
 
 /**
  * @param {Stage} stage @param {number} x @param {number} y @param {number} radius

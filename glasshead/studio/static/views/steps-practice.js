@@ -23,13 +23,10 @@ export class Practice {
     const { t, state } = context;
     this.context = context;
     this.walk = walk;
-    /** @type {Record<string, Exercise>} */
-    this.made = {};
+    this.made = /** @type {Record<string, Exercise>} */ ({});
     const ways = ["watch", "predict", "drag"];
     this.way = ways.includes(state.way) ? state.way : "watch";
-    const options = ways.map(
-      (way) => /** @type {[string, string]} */ ([way, t(`practice.${way}`)]),
-    );
+    const options = ways.map((way) => [way, t(`practice.${way}`)]);
     const chosen = (/** @type {string} */ way) => this.choose(way);
     this.place = element("div");
     this.element = element(
@@ -46,14 +43,12 @@ export class Practice {
     return this.made[this.way]?.element ?? this.walk.element;
   }
 
-  /** @param {Material} material */
-  show(material) {
+  show(/** @type {Material} */ material) {
     this.material = material;
     return this.draw();
   }
 
-  /** @param {string} way */
-  choose(way) {
+  choose(/** @type {string} */ way) {
     this.way = way;
     this.context.remember({ way: way === "watch" ? null : way });
     this.walk.pause();

@@ -26,13 +26,11 @@ const TERMS = 6;
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
 
 export class Predict {
-  /** @param {Context} context */
-  constructor({ t, signal }) {
+  constructor(/** @type {Context} */ { t, signal }) {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
     this.key = "";
-    /** @type {Question[]} */
-    this.questions = [];
+    this.questions = /** @type {Question[]} */ ([]);
     takeTurns(this.element, signal, (by) => this.turn(by));
   }
 
@@ -46,8 +44,7 @@ export class Predict {
     };
   }
 
-  /** @param {Material} material */
-  async show(material) {
+  async show(/** @type {Material} */ material) {
     this.material = material;
     const rows = await material.rows();
     if (material !== this.material) return;
@@ -63,12 +60,10 @@ export class Predict {
   /** Begin with the first of five rounds. @param {number} before  The rounds before it */
   begin(before) {
     this.before = before;
-    /** @type {{guess: number, off: number, row: Row, key: Key}[]} */
-    this.told = [];
+    this.told = /** @type {{guess: number, off: number, row: Row, key: Key}[]} */ ([]);
     this.hide();
   }
 
-  /** Hide the next weight. */
   hide() {
     /** @type {number} */
     this.guess = null;
@@ -153,20 +148,16 @@ export class Predict {
     };
   }
 
-  /**
-   * The weights of all keys as bars, of which one is a slider.
-   * @param {Row} row @param {Key} asked @param {number} guess @param {boolean} isWhole
-   */
+  // The weights of all keys as bars, of which one is a slider.
+  /** @param {Row} row @param {Key} asked @param {number} guess @param {boolean} isWhole */
   bars(row, asked, guess, isWhole) {
     const { t } = this;
     const { keys, rest } = row;
     const size = largestOf([row.q, ...keys.map((key) => key.k)]);
     /** @param {number} weight */
     const seen = (weight) => (isWhole ? weight : beside(row, weight, asked.weight, guess));
-    /** @param {number} weight */
-    const number = (weight) => (isWhole ? shortWeight(weight, 3) : "");
-    /** @param {Key} key */
-    const line = (key) => {
+    const number = (/** @type {number} */ weight) => (isWhole ? shortWeight(weight, 3) : "");
+    const line = (/** @type {Key} */ key) => {
       const { word, k, weight, masked } = key;
       const isHidden = masked === null;
       if (key !== asked) {
@@ -193,8 +184,7 @@ export class Predict {
 
   /** @param {Key} key @param {number} guess */
   slider({ word }, guess) {
-    /** @param {InputEvent} event */
-    const moved = ({ target }) => {
+    const moved = (/** @type {InputEvent} */ { target }) => {
       this.guess = /** @type {HTMLInputElement} */ (target).valueAsNumber;
       this.draw();
     };
@@ -254,15 +244,11 @@ export class Predict {
 }
 
 /** The places of the keys that are not hidden. @param {Row} row */
-function openPlaces({ keys }) {
-  return range(keys.length).filter((place) => keys[place].masked !== null);
-}
+const openPlaces = ({ keys }) => range(keys.length).filter((place) => keys[place].masked !== null);
 
-/**
- * All weights that can be guessed, one of each row in turn, as a round shows all of its row; a key
- * that is hidden, or alone, is none.
- * @param {Row[]} rows @returns {Question[]}
- */
+// All weights that can be guessed, one of each row in turn, as a round shows all of its row; a key
+// that is hidden, or alone, is none.
+/** @param {Row[]} rows @returns {Question[]} */
 function questionsOf(rows) {
   const all = rows.map((row, at) => {
     const places = openPlaces(row);
@@ -274,23 +260,18 @@ function questionsOf(rows) {
   return range(most).flatMap((turn) => all.flatMap((own) => own.slice(turn, turn + 1)));
 }
 
-/**
- * A weight beside one that is a guess: what weights share they share in the same ratio, so that the
- * bars in sight do not give the hidden one away.
- * @param {Row} row @param {number} weight @param {number} hidden @param {number} guess
- */
+// A weight beside one that is a guess: what weights share they share in the same ratio, so that the
+// bars in sight do not give the hidden one away.
+/** @param {Row} row @param {number} weight @param {number} hidden @param {number} guess */
 function beside({ sharesOne, keys }, weight, hidden, guess) {
   if (!sharesOne) return weight;
   return hidden < 1 ? (weight * (1 - guess)) / (1 - hidden) : (1 - guess) / (keys.length - 1);
 }
 
-/**
- * The steps from a score to its weight, in lines of numbers.
- * @param {Row} row @param {number} place @returns {{name: string, lines: Part[][]}[]}
- */
+// The steps from a score to its weight, in lines of numbers.
+/** @param {Row} row @param {number} place @returns {{name: string, lines: Part[][]}[]} */
 function stepsOf(row, place) {
-  /** @param {string} phase */
-  const told = (phase) => lineOf(row, { phase, key: place });
+  const told = (/** @type {string} */ phase) => lineOf(row, { phase, key: place });
   const changes = row.changes.filter((phase) => phase !== "masked");
   const score = { name: "score", lines: ["score", ...changes].map(told) };
   const weight = { name: "weight", lines: [told("weights")] };

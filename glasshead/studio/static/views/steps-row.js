@@ -21,14 +21,9 @@ import { factor, joined, product } from "./steps-sums.js";
 /**
  * @typedef {object} Row
  * @property {number} query  Its place
- * @property {string} word
- * @property {number[]} q
- * @property {number[]} context
- * @property {Key[]} keys
- * @property {Rest | null} rest
- * @property {number} beta
- * @property {number | null} softcap
- * @property {string} normalizer  As it is said
+ * @property {string} word @property {number[]} q @property {number[]} context
+ * @property {Key[]} keys @property {Rest | null} rest @property {number} beta
+ * @property {number | null} softcap @property {string} normalizer  As it is said
  * @property {string} kind  The normalizer's name
  * @property {boolean} isExponential
  * @property {boolean} sharesOne  Whether weights share what there is, as all but sigmoids do
@@ -41,10 +36,8 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number} [decimals]  The most of a number
  */
 
-/**
- * A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
- * @typedef {{phase: string, key?: number, rest?: boolean}} Frame
- */
+// A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
+/** @typedef {{phase: string, key?: number, rest?: boolean}} Frame */
 
 // Terms of a longer sum that are written, and numbers of a longer vector.
 const TERMS = 4;
@@ -58,16 +51,10 @@ export function traitsOf(kind) {
 }
 
 /** The steps that change nothing. @param {Row} row */
-export function idleOf({ changes }) {
-  return IDLE.filter((phase) => !changes.includes(phase));
-}
+export const idleOf = ({ changes }) => IDLE.filter((phase) => !changes.includes(phase));
 
-/**
- * The row of a word of a sentence.
- * @param {StepsData} data @param {number} query
- * @param {string} normalizer  Its name
- * @returns {Row}
- */
+// The row of a word of a sentence, and the name of its normalizer.
+/** @param {StepsData} data @param {number} query @param {string} normalizer @returns {Row} */
 export function rowOf(data, query, normalizer) {
   const { matrices, words, beta, decimals } = data;
   const masked = matrices.masked[query];
@@ -108,11 +95,8 @@ export function rowOf(data, query, normalizer) {
   };
 }
 
-/**
- * @param {Row} row
- * @param {boolean} [isWhole]  Whether steps that change nothing have a frame
- * @returns {Frame[]}
- */
+// A whole row has frames of steps that change nothing.
+/** @param {Row} row @returns {Frame[]} */
 export function framesOf(row, isWhole = false) {
   const { keys, rest, isExponential } = row;
   const folded = isWhole ? [] : idleOf(row);
@@ -129,10 +113,8 @@ export function framesOf(row, isWhole = false) {
   ];
 }
 
-/**
- * What is told of a phase, in a sentence.
- * @param {Row} row @param {Frame} frame @param {Translate} t
- */
+// What is told of a phase, in a sentence.
+/** @param {Row} row @param {Frame} frame @param {Translate} t */
 export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
   const exponential = row.sink === null ? "weights" : "sunk";
@@ -145,10 +127,8 @@ export function sentenceOf(row, { phase, rest }, t) {
   return rest ? `${said} ${t(`walk.${phase}.rest`, { count: row.rest.count })}` : said;
 }
 
-/**
- * The numbers of a frame; of what happens to all keys at once, those of the largest weight.
- * @param {Row} row @param {Frame} frame @returns {Part[]}
- */
+// The numbers of a frame; of what happens to all keys at once, those of the largest weight.
+/** @param {Row} row @param {Frame} frame @returns {Part[]} */
 export function lineOf(row, { phase, key, rest }) {
   if (rest && phase === "score") return ["…"];
   if (rest) return ["Σ p·v = ", row.rest.weight, "·", ...vector(row.rest.mean)];
@@ -181,16 +161,13 @@ export function lineOf(row, { phase, key, rest }) {
   return lines[phase]();
 }
 
-/** @param {Row} row */
-function hiddenOf({ keys }) {
+function hiddenOf(/** @type {Row} */ { keys }) {
   const names = keys.filter(({ masked }) => masked === null).map(({ word }) => word);
   return names.length > 3 ? `${names.slice(0, 3).join(", ")}, …` : names.join(", ") || "…";
 }
 
-/**
- * The products of a score, of a long vector the largest ones and the sum of the others.
- * @param {Row} row @param {Key} key @returns {Part[]}
- */
+// The products of a score, of a long vector the largest ones and the sum of the others.
+/** @param {Row} row @param {Key} key @returns {Part[]} */
 function products({ q, isProduct }, { k, score }) {
   if (!isProduct) return [];
   const all = range(q.length);

@@ -3,14 +3,8 @@ import { choice, menu, slider, textField } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 
 /** @import { Context } from "../app.js" */
+/** @import { Control, MakeControl } from "../controls.js" */
 /** @import { Option, StepsData } from "./steps-sums.js" */
-
-/** @typedef {HTMLElement & {set: (value: string) => void}} Control */
-
-/**
- * @typedef {(label: string, options: [string, string][], value: string,
- *   chosen: (value: string) => void) => Control} MakeControl
- */
 
 /** The controls of settings that are no menu. @type {Record<string, MakeControl>} */
 const CONTROLS = { beta: stops, mask: choice, heads: choice, head: choice };
@@ -27,8 +21,7 @@ export class Settings {
     // The controls by their settings, where each stands, and what it offers.
     /** @type {Record<string, {slot: HTMLElement, offer?: string, control?: Control | null}>} */
     this.made = {};
-    /** @param {string} text */
-    const sent = (text) => ask({ ...OF_A_SENTENCE, text });
+    const sent = (/** @type {string} */ text) => ask({ ...OF_A_SENTENCE, text });
     const most = about.limits.sentence;
     this.text = textField(t("steps.text"), "", t("steps.show"), sent, most);
     this.examples = element("div.control", { role: "group", "aria-label": t("steps.examples") });
@@ -63,8 +56,7 @@ export class Settings {
     this.examples.replaceChildren(
       ...others.map((each) => button(each, () => this.toExample(each))),
     );
-    /** @type {Record<string, any>} */
-    const values = { ...data.chosen, query };
+    const values = /** @type {Record<string, any>} */ ({ ...data.chosen, query });
     for (const [name, options] of Object.entries(data.options)) {
       if (!this.made[name]) {
         this.made[name] = { slot: element("div.slot") };
@@ -88,8 +80,7 @@ export class Settings {
     }
   }
 
-  /** @param {string} sentence */
-  toExample(sentence) {
+  toExample(/** @type {string} */ sentence) {
     const text = sentence === this.data.examples[0] ? null : sentence;
     this.ask({ ...OF_A_SENTENCE, text, beta: null });
   }
@@ -98,18 +89,14 @@ export class Settings {
   control(name, options) {
     if (options.length < 2) return null;
     const chosen = (/** @type {string} */ value) => this.take(name, value);
-    /** @param {Option} option */
-    const saidOf = ({ name: value, said }) =>
+    const saidOf = (/** @type {Option} */ { name: value, said }) =>
       said ?? (typeof value === "number" ? String(value) : this.t(`steps.${name}.${value}`));
-    /** @type {[string, string][]} */
     const pairs = options.map((each) => [String(each.name), saidOf(each)]);
     return (CONTROLS[name] ?? menu)(this.t(`steps.${name}`), pairs, "", chosen);
   }
 
-  /**
-   * Ask for another value of a setting; the default has no place in the address.
-   * @param {string} name @param {string} value
-   */
+  // Ask for another value of a setting; the default has no place in the address.
+  /** @param {string} name @param {string} value */
   take(name, value) {
     const { defaults, options, chosen } = this.data;
     /** @type {Record<string, any>} */
@@ -133,12 +120,12 @@ export class Settings {
 }
 
 /** A slider over options, soft to hard. @type {MakeControl} */
-function stops(label, options, _, chosen) {
-  /** @param {number} place */
-  const textOf = (place) => options[place][1];
+function stops(label, given, _, chosen) {
+  const options = /** @type {string[][]} */ (given);
+  const textOf = (/** @type {number} */ place) => options[place][1];
   const control = slider(label, options.length, 0, textOf, (place) => chosen(options[place][0]));
   const setPlace = control.set;
-  /** @param {string} value */
-  const set = (value) => setPlace(options.findIndex(([each]) => each === value));
+  const set = (/** @type {string | number} */ value) =>
+    setPlace(options.findIndex(([each]) => each === value));
   return Object.assign(/** @type {HTMLElement} */ (control), { set });
 }

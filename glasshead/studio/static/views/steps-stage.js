@@ -112,7 +112,7 @@ export class Stage {
     const scale = fine * this.zoom;
     this.element.width = Math.round(width * scale);
     this.element.height = Math.round(layout.height * scale);
-    this.element.style.setProperty("height", `${layout.height * this.zoom}px`);
+    this.element.style.height = `${layout.height * this.zoom}px`;
     this.pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.drawTitles();
     this.lanes.forEach((lane, at) => this.drawLane(lane, at));
@@ -133,8 +133,7 @@ export class Stage {
     return frame === undefined ? 0 : ease(this.time - frame + 1);
   }
 
-  /** @param {string} phase */
-  phase(phase) {
+  phase(/** @type {string} */ phase) {
     return this.done(this.begins[phase]);
   }
 
@@ -143,8 +142,7 @@ export class Stage {
     return this.frames[within(Math.ceil(this.time), this.frames.length)];
   }
 
-  /** @param {number} at */
-  yOf(at) {
+  yOf(/** @type {number} */ at) {
     return this.layout.top + at * this.layout.lane;
   }
 
@@ -229,10 +227,8 @@ export class Stage {
     });
   }
 
-  /**
-   * A key, of which the lower half is seen while the query is over it.
-   * @param {Lane} lane @param {number} y
-   */
+  // A key, of which the lower half is seen while the query is over it.
+  /** @param {Lane} lane @param {number} y */
   drawKey({ key, scoreAt }, y) {
     const { columns, lane } = this.layout;
     const under = ease((this.time - scoreAt + 1) / 0.4) - ease((this.time - scoreAt) / 0.4);
@@ -266,18 +262,15 @@ export class Stage {
     return before.map((end, at) => between(end, after[at], this.phase("scaled")));
   }
 
-  /** @param {number} score */
-  xOf(score) {
+  xOf(/** @type {number} */ score) {
     const { columns, number } = this.layout;
     const [lowest, highest] = this.range;
     const room = columns.scores.width - number;
     return columns.scores.x + ((score - lowest) / (highest - lowest || 1)) * room;
   }
 
-  /**
-   * A score after each of its steps, and how far these have come.
-   * @param {Key} key @returns {[number, number][]}
-   */
+  // A score after each of its steps, and how far these have come.
+  /** @param {Key} key @returns {[number, number][]} */
   stepsOf({ scaled, capped, masked }) {
     return [
       [scaled, this.phase("scaled")],
@@ -325,10 +318,8 @@ export class Stage {
     if (grown >= 0.6) this.writeNumber(this.scoreTold(key), layout.columns.scores, y);
   }
 
-  /**
-   * The products of a score as stairs, that end where the score does.
-   * @param {Key} key @param {number} y @param {number} grown
-   */
+  // The products of a score as stairs, that end where the score does.
+  /** @param {Key} key @param {number} y @param {number} grown */
   drawStairs(key, y, grown) {
     const { row } = this;
     const steps = [0, ...stairsOf(row, key)];
@@ -353,15 +344,13 @@ export class Stage {
     this.outline(x + 0.5, y + inset + 0.5, width - number - 1, bar - 1, look);
   }
 
-  /** @param {Lane} lane */
-  weightNow({ power, weight }) {
+  weightNow(/** @type {Lane} */ { power, weight }) {
     const before = (power / this.mostPower) * this.phase("power");
     // What is divided by a sum keeps its share of the largest.
     return between(before, weight / this.most, this.phase("weights"));
   }
 
-  /** @param {number} weight */
-  barOf(weight) {
+  barOf(/** @type {number} */ weight) {
     const { number, columns } = this.layout;
     return weight * (columns.weights.width - number);
   }
@@ -380,12 +369,8 @@ export class Stage {
     this.writeNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
   }
 
-  /**
-   * The number of a bar, after it or above it.
-   * @param {string} number @param {Column} column
-   * @param {number} y  Of its line
-   * @param {number} [weight]
-   */
+  // The number of a bar, after it or above it, at the top of its line.
+  /** @param {string} number @param {Column} column @param {number} y @param {number} [weight] */
   writeNumber(number, { x, width }, y, weight) {
     const { isAbove, numberY } = this.layout;
     const align = isAbove ? "left" : "right";

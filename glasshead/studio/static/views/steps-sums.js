@@ -10,31 +10,23 @@ import { decimal, range, sum, term } from "../numbers.js";
  * @typedef {object} StepsData
  * @property {string} text
  * @property {string[]} examples  The sentences of the worked examples, the default first
- * @property {string[]} words
- * @property {number} query
- * @property {number} beta
+ * @property {string[]} words @property {number} query @property {number} beta
  * @property {string} normalizer
  * @property {{cells: number, sums: number}} decimals  The most of a number in a cell and elsewhere
  * @property {Record<string, (number | null)[][]>} matrices  A hidden score is null
  * @property {Record<string, {formula: string, lines: string[], note?: string}>} sums
  * @property {Record<string, number[][]> | null} projection  The embeddings x, and the matrices
- * @property {{names: string[], top: number}[]} scales
- * @property {number[] | null} thresholds
- * @property {Record<string, any>} chosen
- * @property {Record<string, any>} defaults
+ * @property {{names: string[], top: number}[]} scales @property {number[] | null} thresholds
+ * @property {Record<string, any>} chosen @property {Record<string, any>} defaults
  * @property {Record<string, Option[]>} options
  */
 
-/**
- * An option of a setting: what stands for it in an address, and how it is said; without that, it is
- * a number, or said in the page's language.
- * @typedef {{name: string | number, said?: string, hardens?: boolean}} Option
- */
+// An option of a setting: what stands for it in an address, and how it is said; without that, it is
+// a number, or said in the page's language.
+/** @typedef {{name: string | number, said?: string, hardens?: boolean}} Option */
 
-/**
- * A part of a line: a text, a number as it was computed, or an exponent.
- * @typedef {string | number | {up: Part[]}} Part
- */
+// A part of a line: a text, a number as it was computed, or an exponent.
+/** @typedef {string | number | {up: Part[]}} Part */
 
 /**
  * The sum behind a cell, and the cells that it was made of.
@@ -87,18 +79,12 @@ export function sumOf(cell, data, t) {
   };
 }
 
-/**
- * A factor of a product; what is below 0 stands in brackets.
- * @param {number} value @returns {Part[]}
- */
-export function factor(value) {
-  return value < 0 ? ["(", value, ")"] : [value];
-}
+// A factor of a product; what is below 0 stands in brackets.
+/** @param {number} value @returns {Part[]} */
+export const factor = (value) => (value < 0 ? ["(", value, ")"] : [value]);
 
 /** @param {number} left @param {number} right @returns {Part[]} */
-export function product(left, right) {
-  return [...factor(left), "·", ...factor(right)];
-}
+export const product = (left, right) => [...factor(left), "·", ...factor(right)];
 
 /** @param {Part[][]} terms @returns {Part[]} */
 export function joined(terms, sign = " + ") {
@@ -118,10 +104,8 @@ export function partElements(parts, decimals, make = element) {
   });
 }
 
-/**
- * The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
- * @param {StepsData} data @param {number} row
- */
+// The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
+/** @param {StepsData} data @param {number} row */
 function scoresOf({ matrices, normalizer }, row) {
   const all = matrices.masked[row];
   const keys = range(all.length).filter((key) => all[key] !== null);
@@ -179,11 +163,7 @@ function filling(data, { all, keys, seen, largest, shift, shared }, cell, cells)
     unscaled: () => factor(take("scores", row, column)),
     scaled: () => take("scaled", row, column),
     score: () => take("masked", row, column) ?? "−∞",
-    seen: () =>
-      joined(
-        seen.map((each) => [each]),
-        ", ",
-      ),
+    seen: () => seen.flatMap((each, at) => (at ? [", ", each] : each)),
     largest: () => largest,
     powers: () => joined(shared.map(power)),
     power: () => power(all[column]),

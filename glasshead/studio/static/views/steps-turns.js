@@ -8,8 +8,7 @@ import { hasBox } from "../dom.js";
  */
 export function takeTurns(shown, signal, turn) {
   for (const name of ["turn", "canturn"]) {
-    /** @param {any} event */
-    const take = (event) => {
+    const take = (/** @type {any} */ event) => {
       const go = hasBox(shown) && turn(event.detail);
       if (!go) return;
       event.preventDefault();

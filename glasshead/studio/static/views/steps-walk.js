@@ -29,14 +29,11 @@ export class Walk {
     this.context = context;
     this.reached = reached;
     this.folded = folded;
-    /** @type {Row} */
-    this.row = null;
-    /** @type {Frame[]} */
-    this.frames = [];
+    this.row = /** @type {Row} */ (null);
+    this.frames = /** @type {Frame[]} */ ([]);
     this.at = 0;
     this.time = 0;
-    /** @type {"play" | "step" | null} */
-    this.motion = null;
+    this.motion = /** @type {"play" | "step" | null} */ (null);
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.stage = new Stage(t, (lane, phase) => this.toLane(lane, phase));
     this.sentence = element("p.said", { role: "status" });
@@ -138,8 +135,7 @@ export class Walk {
     this.play.hidden = this.still.matches;
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
+  key(/** @type {KeyboardEvent} */ event) {
     const target = /** @type {Element} */ (event.target);
     const isOwn = event.key === " " && this.element.isConnected && !target.closest(HANDLED);
     if (!isOwn || event.defaultPrevented) return;
@@ -175,8 +171,7 @@ export class Walk {
     this.reached(this.frames[this.at].phase);
   }
 
-  /** Show a frame at once. @param {number} frame */
-  jump(frame) {
+  jump(/** @type {number} */ frame) {
     this.at = within(frame, this.frames.length);
     this.pause();
   }
@@ -201,8 +196,7 @@ export class Walk {
   /** Move frame by frame of the screen, as long as it is played or a step is not done. */
   run() {
     let before = performance.now();
-    /** @param {number} now */
-    const tick = (now) => {
+    const tick = (/** @type {number} */ now) => {
       if (!this.motion || this.context.signal.aborted) return;
       const lasts = this.lasts(Math.min(this.frames.length - 1, Math.floor(this.time) + 1));
       this.time += Math.max(0, now - before) / (this.motion === "step" ? lasts * STEP : lasts);
@@ -231,8 +225,7 @@ export class Walk {
     this.stage.paint(this.time);
   }
 
-  /** @param {number} frame */
-  lasts(frame) {
+  lasts(/** @type {number} */ frame) {
     const { phase } = this.frames[frame];
     const usual = LASTS[phase] ?? USUAL;
     const isOfOne = phase === "score" || phase === "mix";

@@ -16,24 +16,19 @@ import { Walk } from "./steps-walk.js";
 /** @import { Explained } from "./steps-explanation.js" */
 /** @import { StepsData } from "./steps-sums.js" */
 
-/**
- * The way of the numbers in two lines, and what stands between a matrix and the next.
- * @type {Record<string, string | null>[]}
- */
+// The way of the numbers in two lines, and what stands between a matrix and the next.
+/** @type {Record<string, string | null>[]} */
 const LINES = [
   { queries: "·", keys: "=", scores: "→", scaled: "→", masked: "→" },
   { weights: "·", values: "=", context: null },
 ];
 // Matrices that may be the same as that before them, and that one.
-/** @type {Record<string, string>} */
-const BEFORE = { scaled: "scores", masked: "scaled" };
+const BEFORE = /** @type {Record<string, string>} */ ({ scaled: "scores", masked: "scaled" });
 // Where one looks is no setting.
 const PLACES = ["at", "frame", "idle", "way"];
 
-/**
- * The sections of the explanation that phases of the walk are of, where these have another name.
- * @type {Record<string, string>}
- */
+// The sections of the explanation that phases of the walk are of, where these have another name.
+/** @type {Record<string, string>} */
 const SECTIONS = { query: "queries", score: "scores", power: "weights", mix: "context" };
 
 class Steps {
@@ -46,10 +41,8 @@ class Steps {
     this.state = state;
     // The word that is explained, and the cells of the keyboard and of the pointer.
     this.query = 0;
-    /** @type {string} */
-    this.at = null;
-    /** @type {string} */
-    this.shown = null;
+    this.at = /** @type {string} */ (null);
+    this.shown = /** @type {string} */ (null);
     // The words, the head's width and the decimals that the tables were built for.
     this.shape = "";
     // The scales that the legend was drawn for.
@@ -58,8 +51,7 @@ class Steps {
     this.isAsking = false;
     this.isStale = false;
     // The state that was drawn last, to go back to, and why the one that is asked for is refused.
-    /** @type {Record<string, string>} */
-    this.drawn = {};
+    this.drawn = /** @type {Record<string, string>} */ ({});
     this.settings = new Settings(context, (changes) => this.ask(changes));
     this.refusal = element("div", { role: "alert" });
     this.pipeline = this.pipelineFrame();
@@ -107,10 +99,8 @@ class Steps {
     });
   }
 
-  /**
-   * Ask for other settings. While an answer is under way only the newest settings wait for it.
-   * @param {Record<string, any>} changes
-   */
+  // Ask for other settings. While an answer is under way only the newest settings wait for it.
+  /** @param {Record<string, any>} changes */
   async ask(changes = {}) {
     const { signal } = this.context;
     this.context.remember(changes);
@@ -155,11 +145,9 @@ class Steps {
     if (!signal.aborted && !this.isStale) this.tell(explained, state);
   }
 
-  /**
-   * Tell of a refusal beside the sentence that was drawn before, with all other settings; where
-   * these are refused as well, go back to those that were drawn.
-   * @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal
-   */
+  // Tell of a refusal beside the sentence that was drawn before, with all other settings; where
+  // these are refused as well, go back to those that were drawn.
+  /** @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal */
   async recover(error, asked, signal) {
     if (!(error instanceof Refused)) {
       this.context.failed(error);
@@ -179,13 +167,9 @@ class Steps {
     }
   }
 
-  /**
-   * Go back to what was drawn before.
-   * @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal
-   */
+  /** @param {Error} error @param {Record<string, string>} asked @param {AbortSignal} signal */
   async goBack(error, asked, signal) {
-    /** @type {Record<string, string | null>} */
-    const nothing = {};
+    const nothing = /** @type {Record<string, string | null>} */ ({});
     for (const name of Object.keys(this.state)) nothing[name] = null;
     this.context.remember({ ...nothing, ...this.drawn });
     const isLast = !Object.keys(asked).length || !(error instanceof Refused);
@@ -205,8 +189,7 @@ class Steps {
     this.at ??= this.strongestCell();
     this.walk.fold.open ||= this.isFolded(this.at);
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
-    /** @param {number} of */
-    const row = (of) => rowOf(data, of, normalizer ?? data.normalizer);
+    const row = (/** @type {number} */ of) => rowOf(data, of, normalizer ?? data.normalizer);
     const own = row(query);
     this.walk.show(own);
     this.practice.show({ row: own, rows: () => range(words.length).map(row) });
@@ -232,8 +215,7 @@ class Steps {
     fill(this.refusal, this.problem ? element("p.refused", this.problem) : null);
   }
 
-  /** @param {string} shape */
-  build(shape) {
+  build(/** @type {string} */ shape) {
     const { data, t, state } = this;
     if (!this.shape) fill(this.frame, this.columns);
     const lines = LINES.map((line) => {
@@ -252,11 +234,8 @@ class Steps {
     this.shown = null;
   }
 
-  /**
-   * Whether the matrix of a cell is the same as that before it, and out of sight.
-   * @param {string} cell
-   */
-  isFolded(cell) {
+  /** Whether the matrix of a cell is the same as that before it, and out of sight. */
+  isFolded(/** @type {string} */ cell) {
     const { beta, matrices } = this.data;
     const isIdle = cell.startsWith("scaled")
       ? beta === 1
@@ -301,9 +280,8 @@ class Steps {
       const label = names.map((name) => t(`steps.${name}`)).join(t("shell.comma"));
       const end = decimal(top, 2);
       const begin = label + t("shell.colon") + (isOfWeights ? "0" : `−${end}`);
-      const ramp = element("span.ramp");
-      if (!isOfWeights) ramp.style.background = divergingGradient();
-      return element("span.key", begin, ramp, end);
+      const style = !isOfWeights && { background: divergingGradient() };
+      return element("span.key", begin, element("span.ramp", { style }), end);
     });
     fill(this.legend, swatches, bars);
   }
@@ -320,11 +298,8 @@ class Steps {
     return `weights.${this.query}.${largestAt(row)}`;
   }
 
-  /**
-   * Show the sum of a cell, and the cells that it is made of.
-   * @param {string} cell
-   * @param {boolean} follow  Whether the explanation scrolls to its matrix
-   */
+  // Show the sum of a cell, and the cells that it is made of.
+  /** @param {string} cell @param {boolean} follow  Whether the explanation scrolls to its matrix */
   show(cell, follow = false) {
     this.shown = cell;
     const sum = sumOf(cell, this.data, this.t);
@@ -343,17 +318,14 @@ class Steps {
     this.explanation.mark(cell.split(".")[0], follow);
   }
 
-  /**
-   * A cell of the same number, in a matrix that is in sight.
-   * @param {string} cell @returns {string}
-   */
+  // A cell of the same number, in a matrix that is in sight.
+  /** @param {string} cell @returns {string} */
   inSight(cell) {
     const [name] = cell.split(".");
     return this.isFolded(cell) ? this.inSight(cell.replace(name, BEFORE[name])) : cell;
   }
 
-  /** @param {string | undefined} cell */
-  settle(cell) {
+  settle(/** @type {string | undefined} */ cell) {
     if (!cell) return;
     this.at = cell;
     reachByTab(this.cells.get(cell));
@@ -361,20 +333,15 @@ class Steps {
     this.show(cell, true);
   }
 
-  /** @param {string | undefined} cell */
-  explain(cell) {
+  explain(/** @type {string | undefined} */ cell) {
     const [name, row] = cell?.split(".") ?? [];
     if (cell && hasRowPerQuery(name)) this.settings.explain(Number(row));
   }
 }
 
-/** @param {string} matrix */
-function hasRowPerQuery(matrix) {
-  return matrix !== "keys" && matrix !== "values";
-}
+const hasRowPerQuery = (/** @type {string} */ matrix) => matrix !== "keys" && matrix !== "values";
 
-/** @param {EventTarget} target */
-function cellOf(target) {
+function cellOf(/** @type {EventTarget} */ target) {
   const cell = /** @type {Element} */ (target).closest?.("td[data-cell]");
   return /** @type {HTMLElement} */ (cell)?.dataset.cell;
 }

@@ -15,10 +15,8 @@ const VIEWS = {
   training: () => import("./training.js"),
 };
 
-/**
- * Return a view, after loading its code if necessary.
- * @param {string} name @returns {Promise<View>}
- */
+// Return a view, after loading its code if necessary.
+/** @param {string} name @returns {Promise<View>} */
 export async function viewOf(name) {
   const code = await VIEWS[name]().catch(() => {
     throw new Unreachable(name);

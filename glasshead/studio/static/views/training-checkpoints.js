@@ -1,26 +1,21 @@
 // Two checkpoints compared: how far each head's attention has moved, and where.
 import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
-import { element, fill, leadsToCells, table } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
 import { drawMap } from "../map.js";
 import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
 
 /** @import { Context } from "../app.js" */
 
-/**
- * @typedef {object} Summary
- * @property {string[]} tokens
- * @property {string[]} layers
- * @property {number[][]} distance  Of each layer and head
- */
+// The distance of each layer and head.
+/** @typedef {{tokens: string[], layers: string[], distance: number[][]}} Summary */
 
 const LONGEST = 500;
 
 /** A section that asks for what it shows once it is opened. */
 export class CheckpointComparison {
-  /** @param {Context} context */
-  constructor(context) {
+  constructor(/** @type {Context} */ context) {
     const { t, state, signal } = context;
     this.context = context;
     this.t = t;
@@ -28,8 +23,7 @@ export class CheckpointComparison {
     this.controls = element("div.controls");
     this.body = element("div");
     this.told = element("p.quiet");
-    /** @type {Summary} */
-    this.summary = null;
+    this.summary = /** @type {Summary} */ (null);
     this.text = "";
     this.element = element(
       "details.checkpoints",
@@ -65,8 +59,7 @@ export class CheckpointComparison {
     });
   }
 
-  /** Do what may be refused. @param {() => Promise<void>} work */
-  async attempt(work) {
+  async attempt(/** @type {() => Promise<void>} */ work) {
     try {
       await work();
     } catch (error) {
@@ -75,10 +68,8 @@ export class CheckpointComparison {
     }
   }
 
-  /**
-   * @param {string[][]} kinds  Names of checkpoints, by what can be compared
-   * @param {string} text
-   */
+  // Names of checkpoints, by what can be compared, and the text.
+  /** @param {string[][]} kinds @param {string} text */
   layOut(kinds, text) {
     const { t, context } = this;
     const { state, source } = context;
@@ -89,17 +80,15 @@ export class CheckpointComparison {
       if (names.includes(state[which])) continue;
       context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
     }
-    const options = names.map((name) => /** @type {[string, string]} */ ([name, this.named(name)]));
-    /** @param {string} which */
-    const chooser = (which) => {
+    const options = names.map((name) => [name, this.named(name)]);
+    const chooser = (/** @type {string} */ which) => {
       const label = t(`training.checkpoint.${which}`);
       return menu(label, options, state[which], (name) => {
         context.remember({ [which]: name });
         this.attempt(() => this.compare());
       });
     };
-    /** @param {string} said */
-    const sent = (said) =>
+    const sent = (/** @type {string} */ said) =>
       this.attempt(async () => {
         fill(this.told);
         context.remember({ said });
@@ -152,7 +141,7 @@ export class CheckpointComparison {
     const level = scale({ top: Math.max(...distance.flat()) });
     const colors = ramp();
     const rows = distance.map((row, at) => [
-      element("th", { scope: "row" }, layers[at]),
+      headingCell("row", layers[at]),
       row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
     ]);
     const heads = Math.max(...distance.map((row) => row.length));
@@ -175,23 +164,20 @@ export class CheckpointComparison {
       "data-head": `${layer}.${head}`,
       "data-value": value,
       "aria-label": this.t("heads.named", { layer, head }),
+      style: { "--own": color },
     };
-    const made = element("button", attributes, element("span", weight(value)));
-    made.style.setProperty("--own", color);
-    return element("td", made);
+    return element("td", element("button", attributes, element("span", weight(value))));
   }
 
-  /**
-   * The head in both checkpoints, and the difference.
-   * @param {number} layer @param {number} head @param {Float32Array} values  Of all three
-   */
+  // The head in both checkpoints, and the difference.
+  /** @param {number} layer @param {number} head @param {Float32Array} values  Of all three */
   pair(layer, head, values) {
     const { t } = this;
     const { state } = this.context;
     const { length } = this.summary.tokens;
     const parts = range(3).map((at) => rowAt(values, at, length ** 2));
     const readout = element("p.readout", { role: "status" });
-    const maps = element("div.maps");
+    const maps = element("div.maps", { style: { "--side": `${100 / length}%` } });
     const sizes = parts[2].map(Math.abs);
     const most = Math.max(...sizes);
     const farthest = sizes.indexOf(most);
@@ -200,8 +186,7 @@ export class CheckpointComparison {
     /** @param {number} query @param {number} key */
     const go = (query, key) => {
       place = [query, key];
-      maps.style.setProperty("--query", String(query));
-      maps.style.setProperty("--key", String(key));
+      setStyle(maps, { "--query": query, "--key": key });
       fill(readout, this.reading(parts, query, key));
     };
     const top = Math.max(...parts[0], ...parts[1]);
@@ -210,11 +195,7 @@ export class CheckpointComparison {
       `${this.named(state.second)} (0–${weight(top)})`,
       `${t("training.difference")} (±${weight(most)})`,
     ];
-    const listeners = leadsToCells({
-      size: () => [length, length],
-      at: () => place,
-      go,
-    });
+    const listeners = leadsToCells({ size: () => [length, length], at: () => place, go });
     const figures = parts.map((part, at) => {
       const canvas = element("canvas");
       // Weights of both have one scale.
@@ -224,16 +205,12 @@ export class CheckpointComparison {
       return element("figure", element("h4", names[at]), frame);
     });
     fill(maps, figures);
-    maps.style.setProperty("--side", `${100 / length}%`);
     go(...place);
     const title = element("h3.head", t("heads.named", { layer, head }));
     return element("section.pair", title, maps, readout);
   }
 
-  /**
-   * The three numbers of a query and a key.
-   * @param {Float32Array[]} parts @param {number} query @param {number} key
-   */
+  /** @param {Float32Array[]} parts @param {number} query @param {number} key */
   reading(parts, query, key) {
     const { tokens } = this.summary;
     const [first, second, moved] = parts.map((values) => values[query * tokens.length + key]);

@@ -9,9 +9,7 @@ import { clamped, grouped, significant } from "../numbers.js";
 
 /**
  * @typedef {object} OwnCurve
- * @property {string} name
- * @property {number[]} steps
- * @property {number[]} values
+ * @property {string} name @property {number[]} steps @property {number[]} values
  * @property {boolean} [unnamed]  Whether the legend leaves it out
  * @property {boolean} [below]  Whether it is drawn below the others
  * @property {string} [title]  Its name in the legend, where that is not its label
@@ -31,8 +29,7 @@ import { clamped, grouped, significant } from "../numbers.js";
  * @property {boolean} [logarithmicSteps]
  * @property {boolean} [logarithmic]  Of the values, where all of them are above 0
  * @property {number} [threshold]  Of the alarms
- * @property {number} height
- * @property {number} [best]  A step
+ * @property {number} height @property {number} [best]  A step
  * @property {number[]} [alarms]  Steps
  * @property {LegendEntry[]} [signs]  What the legend names beside the curves
  */
@@ -48,10 +45,8 @@ const ELSEWHERE = 170;
 // Pixels between two numbers of the axis of values.
 const TICKS_APART = 34;
 
-/**
- * Curves, over the best step and under the alarms.
- * @param {Translate} t @param {CurvesData} data @param {number} width @returns {Plot}
- */
+// Curves, over the best step and under the alarms.
+/** @param {Translate} t @param {CurvesData} data @param {number} width @returns {Plot} */
 export function curvePlot(t, data, width) {
   const { curves, signs = [], span, best = null, alarms = [], threshold } = data;
   const large = letterScale();
@@ -72,8 +67,7 @@ export function curvePlot(t, data, width) {
   const upright = (step, look) => {
     return { d: `M${Math.round(x.place(step)) + 0.5} ${TOP}V${bottom}`, ...look };
   };
-  /** @param {boolean} below */
-  const curvesOf = (below) => {
+  const curvesOf = (/** @type {boolean} */ below) => {
     const some = curves.filter((curve) => Boolean(curve.below) === below);
     return some.flatMap((curve) => curveMarks(curve, x, y));
   };
@@ -91,15 +85,13 @@ export function curvePlot(t, data, width) {
         upright(step, { stroke: "alarm", opacity: 0.5 }),
       ]),
   ];
-  /** @param {number} place */
-  const stepAt = (place) => {
+  const stepAt = (/** @type {number} */ place) => {
     const step = x.stepAt(place);
     return steps.reduce((nearest, each) => {
       return Math.abs(each - step) < Math.abs(nearest - step) ? each : nearest;
     });
   };
-  /** @param {Cursor} cursor */
-  const crossed = (cursor) => {
+  const crossed = (/** @type {Cursor} */ cursor) => {
     const step = cursor.step ?? steps.findLast(isShown) ?? steps.at(-1);
     const isHere = cursor.step !== null && isShown(step);
     const line = isHere ? [upright(step, { stroke: "ink", opacity: 0.6 })] : [];
@@ -109,8 +101,7 @@ export function curvePlot(t, data, width) {
   return { marks, legend: legend.length > 1 ? legend : [], height, steps, stepAt, x, crossed };
 }
 
-/** Whether steps are within a span. @param {[number, number]} span */
-export function isWithin([from, to]) {
+export function isWithin(/** @type {[number, number]} */ [from, to]) {
   return (/** @type {number | null} */ step) => step !== null && step >= from && step <= to;
 }
 
@@ -129,10 +120,8 @@ function thresholdMarks(t, threshold, { place }, right) {
   return [...(isFar ? [] : [line]), { ...label, fill: "alarm" }];
 }
 
-/**
- * A curve as a line, which is broken where there is no number, and a few points as dots.
- * @param {Curve} curve @param {Plot["x"]} x @param {Line} y @returns {Mark[]}
- */
+// A curve as a line, which is broken where there is no number, and a few points as dots.
+/** @param {Curve} curve @param {Plot["x"]} x @param {Line} y @returns {Mark[]} */
 function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) {
   const points = steps.map((step, at) => {
     const point = { x: x.place(step), y: y.place(values[at]) };
@@ -147,10 +136,7 @@ function curveMarks({ steps, values, color, dots, width = 1.5, opacity }, x, y) 
   return [...(d ? [{ d, ...look }] : []), ...shown.map((point) => dot(point.x, point.y, color))];
 }
 
-/**
- * The point of a curve at a step, if it has one.
- * @param {Curve} curve @param {number} step @param {Line} x @param {Line} y
- */
+/** @param {Curve} curve @param {number} step @param {Line} x @param {Line} y */
 function dotAt({ steps, values, color }, step, x, y) {
   const height = y.place(values[steps.lastIndexOf(step)]);
   return Number.isFinite(height) ? [dot(x.place(step), height, color, 3.2)] : [];
@@ -169,13 +155,10 @@ function readings(t, curves, step) {
   return [reading("step", t("training.step"), step, grouped(step)), ...all];
 }
 
-/**
- * A line through points, broken where there is none, and cut at the sides of the chart.
- * @param {(Point | null)[]} points @param {number} left @param {number} right
- */
+// A line through points, broken where there is none, and cut at the sides of the chart.
+/** @param {(Point | null)[]} points @param {number} left @param {number} right */
 function linePath(points, left, right) {
-  /** @param {Point} point */
-  const written = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+  const written = (/** @type {Point} */ { x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   let isDown = false;
   return points.reduce((path, point, at) => {
     const before = points[at - 1];
@@ -192,10 +175,8 @@ function linePath(points, left, right) {
   }, "");
 }
 
-/**
- * A point, or where the line from it to another comes into the chart.
- * @param {Point} point @param {Point} other @param {number} left @param {number} right
- */
+// A point, or where the line from it to another comes into the chart.
+/** @param {Point} point @param {Point} other @param {number} left @param {number} right */
 function cut(point, other, left, right) {
   const x = clamped(point.x, left, right);
   if (x === point.x) return point;
@@ -203,11 +184,9 @@ function cut(point, other, left, right) {
   return { x, y: point.y + share * (other.y - point.y) };
 }
 
-/**
- * The axis of values, with a little room above and below, and none below 0 where no value is. It is
- * that of the values within the span.
- * @param {CurvesData} data @param {number} right @param {number} bottom
- */
+// The axis of values, with a little room above and below, and none below 0 where no value is. It is
+// that of the values within the span.
+/** @param {CurvesData} data @param {number} right @param {number} bottom */
 function valueAxis({ curves, span, threshold, logarithmic }, right, bottom) {
   const all = curves.flatMap((curve) => valuesWithin(curve, span));
   // A threshold that is far above would leave the curves no room.
@@ -230,10 +209,8 @@ function valueAxis({ curves, span, threshold, logarithmic }, right, bottom) {
   return { place, marks };
 }
 
-/**
- * The finite values of a curve within a span, and of its line at the ends of the span.
- * @param {Curve} curve @param {[number, number]} span
- */
+// The finite values of a curve within a span, and of its line at the ends of the span.
+/** @param {Curve} curve @param {[number, number]} span */
 function valuesWithin({ steps, values }, span) {
   const points = steps.map((x, at) => ({ x, y: values[at] }));
   const inside = points.filter(({ x }) => x >= span[0] && x <= span[1]);

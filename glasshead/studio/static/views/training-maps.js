@@ -9,37 +9,27 @@ import { isWithin } from "./training-curves.js";
 /** @import { Cursor, Plot } from "../chart.js" */
 /** @import { Mark } from "../marks.js" */
 
+// A number in an answer: those that JSON does not know are texts.
+/** @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} Written */
+
 /**
- * A number in an answer: those that JSON does not know are texts.
- * @typedef {number | "NaN" | "Infinity" | "-Infinity" | null} Written
+ * What was read of the heads while a run was trained: the layer of each row and its head, and the
+ * first and last step of each column.
+ * @typedef {{layers: string[], heads: [number, number][], columns: [number, number][],
+ *   measures: Record<string, Measure>}} Heads
  */
 
 /**
- * What was read of the heads while a run was trained.
- * @typedef {object} Heads
- * @property {string[]} layers
- * @property {[number, number][]} heads  The layer of each row, and its head
- * @property {[number, number][]} columns  The first and last step of each
- * @property {Record<string, Measure>} measures
+ * Values of each head and column, the extreme of all heads together, and the threshold of the
+ * alarms.
+ * @typedef {{values: Written[][], extreme: Written[], range: [number, number],
+ *   threshold: number}} Measure
  */
 
 /**
- * @typedef {object} Measure
- * @property {Written[][]} values  Of each head and column
- * @property {Written[]} extreme  Of all heads together
- * @property {[number, number]} range
- * @property {number} threshold  Of the alarms
- */
-
-/**
- * What a map shows.
- * @typedef {object} MapData
- * @property {Heads} heads
- * @property {string} measure
- * @property {string} label
- * @property {{step: number, row: number}[]} alarms
- * @property {[number, number] | null} span  The first and the last step; null for all
- * @property {boolean} logarithmicSteps
+ * What a map shows, from the first to the last step of its span; null for all.
+ * @typedef {{heads: Heads, measure: string, label: string, alarms: {step: number, row: number}[],
+ *   span: [number, number] | null, logarithmicSteps: boolean}} MapData
  */
 
 const LEFT = 30;
@@ -66,8 +56,7 @@ export function mapPlot(t, data, width) {
   const highest = HIGHEST_ROW * letterScale() ** 2;
   const height = clamped(Math.floor(ALL_ROWS / rows.length), LOWEST_ROW, highest);
   const rowHeight = height > SPACED ? height - 1 : height;
-  /** @param {number} layer */
-  const layerName = (layer) => layers[layer] || t("training.the_model");
+  const layerName = (/** @type {number} */ layer) => layers[layer] || t("training.the_model");
   const { tops, bottom, names } = rowPlaces(rows, height, layerName);
   const firsts = columns.map(([first]) => first);
   const steps = columns.map(([, last]) => last);
@@ -77,14 +66,11 @@ export function mapPlot(t, data, width) {
   const halves = firsts.map((first, column) => (first + (steps[column - 1] ?? first)) / 2);
   const edges = halves.map((each) => clamped(Math.round(x.place(each)), LEFT, x.right));
   edges.push(x.right);
-  /** @param {number} step */
-  const columnAt = (step) =>
-    Math.max(
-      0,
-      halves.findLastIndex((each) => each <= step),
-    );
-  /** @param {number} column */
-  const isShown = (column) => {
+  const columnAt = (/** @type {number} */ step) => {
+    const column = halves.findLastIndex((each) => each <= step);
+    return Math.max(0, column);
+  };
+  const isShown = (/** @type {number} */ column) => {
     const { span } = data;
     return !span || (halves[column] <= span[1] && edges[column + 1] > LEFT);
   };
@@ -107,8 +93,7 @@ export function mapPlot(t, data, width) {
   const outline = (from, to, row, look) => {
     return { d: box(from - 1, to + 1, tops[row] - 1, rowHeight + 2), stroke: "ink", ...look };
   };
-  /** @param {Cursor} cursor */
-  const crossed = ({ step, row: chosen }) => {
+  const crossed = (/** @type {Cursor} */ { step, row: chosen }) => {
     const row = Math.min(chosen, rows.length - 1);
     const column = columnAt(step ?? data.span?.[1] ?? Infinity);
     const isHere = step !== null && isShown(column);
@@ -123,8 +108,7 @@ export function mapPlot(t, data, width) {
     ];
     return { marks: [outline(LEFT, x.right, row, { opacity: 0.4 }), ...own], readout };
   };
-  /** @param {number} place */
-  const stepAt = (place) => steps[columnAt(x.stepAt(place))];
+  const stepAt = (/** @type {number} */ place) => steps[columnAt(x.stepAt(place))];
   const shape = { height: bottom + BOTTOM, rows: tops, rowHeight };
   return { marks, ...shape, steps, stepAt, x, crossed };
 }
@@ -134,8 +118,7 @@ export function mapPlot(t, data, width) {
  * @param {Heads["heads"]} heads @param {number} height @param {(layer: number) => string} nameOf
  */
 function rowPlaces(heads, height, nameOf) {
-  /** @type {Mark[]} */
-  const names = [];
+  const names = /** @type {Mark[]} */ ([]);
   let bottom = KEY - 9;
   const tops = heads.map(([layer, head], row) => {
     if (layer !== heads[row - 1]?.[0]) {
@@ -169,14 +152,9 @@ function cellMarks(values, [low, high], cell) {
 }
 
 /** @param {number} from @param {number} to @param {number} y @param {number} height */
-function box(from, to, y, height) {
-  return `M${from} ${y}H${to}v${height}H${from}z`;
-}
+const box = (from, to, y, height) => `M${from} ${y}H${to}v${height}H${from}z`;
 
-/** @param {Written} value */
-export function asNumber(value) {
-  return value === null ? null : Number(value);
-}
+export const asNumber = (/** @type {Written} */ value) => (value === null ? null : Number(value));
 
 /** The colors, and the numbers at their ends. @param {[number, number]} ends @returns {Mark[]} */
 function colorKey([low, high]) {

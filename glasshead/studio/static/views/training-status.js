@@ -1,21 +1,16 @@
 // What a run tells in words and tables: how far it is, its alarms, its last rows.
-import { button, element, fill, headingCell, table } from "../dom.js";
+import { MOST_COLORS } from "../colors.js";
+import { button, element, fill, headingCell, table, unique } from "../dom.js";
 import { byKey, grouped, localized, significant } from "../numbers.js";
 import { asNumber } from "./training-maps.js";
 
 /** @import { Translate } from "../app.js" */
-/** @import { Found, Settings } from "./training-findings.js" */
 /** @import { Heads, Written } from "./training-maps.js" */
 
 /**
- * How far a run is.
- * @typedef {object} Pace
- * @property {number} step
- * @property {number | null} steps
- * @property {number | null} seconds
- * @property {number | null} speed  Steps a second
- * @property {number | null} left  Seconds
- * @property {number | null} patience
+ * How far a run is, with its speed in steps a second, and the seconds that are left.
+ * @typedef {{step: number, steps: number | null, seconds: number | null, speed: number | null,
+ *   left: number | null, patience: number | null}} Pace
  */
 
 /** @typedef {{step: number, monitor: string, value: number}} Best */
@@ -23,75 +18,48 @@ import { asNumber } from "./training-maps.js";
 /** @typedef {{columns: string[], rows: Written[][]}} Rows */
 
 /**
- * @typedef {object} Alarm
- * @property {number} step
- * @property {string} layer
- * @property {number} head
- * @property {string} kind
- * @property {string} value
- * @property {string} threshold
- * @property {string} sentence
- * @property {number | null} row  Of its head in the maps; null if it is not shown
+ * An alarm; `row` is that of its head in the maps, null if it is not shown.
+ * @typedef {{step: number, layer: string, head: number, kind: string, value: string,
+ *   threshold: string, sentence: string, row: number | null}} Alarm
  */
 
 /**
- * The alarms of a kind.
- * @typedef {object} AlarmGroup
- * @property {string} kind
- * @property {number} count
- * @property {number} heads
- * @property {number} first  Step
- * @property {number} last
+ * The alarms of a kind, from the first step to the last.
+ * @typedef {{kind: string, count: number, heads: number, first: number, last: number}} AlarmGroup
  */
 
 /** @typedef {{name: string, steps: number[], values: Written[]}} WrittenCurve */
 
 /**
  * The curves of another run.
- * @typedef {object} OtherRun
- * @property {number} step
- * @property {Record<string, WrittenCurve[]>} charts
- * @property {[number, number][]} columns
- * @property {Record<string, Written[]>} extremes
- * @property {Found} found
+ * @typedef {{step: number, charts: Record<string, WrittenCurve[]>, columns: [number, number][],
+ *   extremes: Record<string, Written[]>, found: Found}} OtherRun
  */
 
 /**
  * What the studio says of a run. Where nothing has changed since `version`, it is its age and
  * phase alone.
  * @typedef {object} Run
- * @property {boolean} changed
- * @property {string} version
+ * @property {boolean} changed @property {string} version
  * @property {number} age  Seconds since it was last written
- * @property {string} phase
- * @property {Pace} pace
- * @property {Best | null} best
- * @property {Record<string, WrittenCurve[]>} charts
- * @property {Rows} table
- * @property {Heads | null} heads
- * @property {Found} found  What came of it
+ * @property {string} phase @property {Pace} pace @property {Best | null} best
+ * @property {Record<string, WrittenCurve[]>} charts @property {Rows} table
+ * @property {Heads | null} heads @property {Found} found  What came of it
  * @property {Settings} [settings]  Those in which it differs from the others
- * @property {Alarm[]} alarms
- * @property {AlarmGroup[]} groups
- * @property {string} run  Its name
+ * @property {Alarm[]} alarms @property {AlarmGroup[]} groups @property {string} run  Its name
  * @property {string[]} runs  The names of others that can be drawn over it
  * @property {Record<string, OtherRun>} others  Those that are
- * @property {[string, Record<string, string>][]} notes
- * @property {string[]} problems
+ * @property {[string, Record<string, string>][]} notes @property {string[]} problems
  */
 
 // Seconds of each; what is shorter than a minute counts in seconds.
 const UNITS = { day: 86400, hour: 3600, minute: 60 };
 
 /** The name of a run over which others are drawn; "" if it is alone. @param {Run} run */
-export function ownerOf({ run, others }) {
-  return Object.keys(others).length ? run : "";
-}
+export const ownerOf = ({ run, others }) => (Object.keys(others).length ? run : "");
 
-/**
- * How far a run is: its phase, a bar, and its last numbers.
- * @param {Translate} t @param {string} language
- */
+// How far a run is: its phase, a bar, and its last numbers.
+/** @param {Translate} t @param {string} language */
 export function standing(t, language) {
   const owner = element("small.owner");
   const told = element("strong.phase");
@@ -107,8 +75,7 @@ export function standing(t, language) {
     element("div.bar", bar, place),
     figures,
   );
-  /** @param {Run} run */
-  const show = (run) => {
+  const show = (/** @type {Run} */ run) => {
     const { phase, age, pace } = run;
     const { steps, patience } = pace;
     const step = grouped(pace.step);
@@ -128,14 +95,10 @@ export function standing(t, language) {
 
 /** The last numbers of a run. @param {Translate} t @param {Run} run @param {string} language */
 function figuresOf(t, { phase, pace, best, table: { columns, rows } }, language) {
-  /** @param {string} column */
-  const last = (column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
-  /** @param {number} seconds */
-  const timeOf = (seconds) => duration(seconds, language);
-  /**
-   * A number with its name; nothing where there is none.
-   * @param {string} key @param {Written} value @param {(value: number) => string} text
-   */
+  const last = (/** @type {string} */ column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
+  const timeOf = (/** @type {number} */ seconds) => duration(seconds, language);
+  // A number with its name; nothing where there is none.
+  /** @param {string} key @param {Written} value @param {(value: number) => string} text */
   const figure = (key, value, text = significant, places = {}) => {
     if (value === null) return null;
     return element(
@@ -180,9 +143,7 @@ export function lastRows(t, run) {
 }
 
 /** A title with the name of a run over which others are drawn. @param {string} title @param {Run} run */
-export function owned(title, run) {
-  return [title, ownerOf(run)].filter(Boolean).join(" · ");
-}
+export const owned = (title, run) => [title, ownerOf(run)].filter(Boolean).join(" · ");
 
 /** @param {Written} written @param {number} column  The first one has the step */
 function rowCell(written, column) {
@@ -197,10 +158,8 @@ const MOST_OPEN = 3;
 // Heads of a kind of alarm that the banner names; the others are in the table.
 const NAMED_HEADS = 8;
 
-/**
- * All alarms in a few lines: one for each kind, with buttons that open its heads.
- * @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open
- */
+// All alarms in a few lines: one for each kind, with buttons that open its heads.
+/** @param {Translate} t @param {Run} run @param {(alarm: Alarm) => void} open */
 export function alarmBanner(t, run, open) {
   const lines = run.groups.map((group) => alarmLine(t, group, run, open));
   const name = ownerOf(run);
@@ -223,8 +182,7 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
   const steps = first === last ? grouped(first) : `${grouped(first)}–${grouped(last)}`;
   const more = heads - shown.length;
   const layers = byKey(shown, ({ layer }) => layer);
-  /** @param {string} layer */
-  const nameOf = (layer) => {
+  const nameOf = (/** @type {string} */ layer) => {
     const at = maps.layers.indexOf(layer);
     return at < 0 ? layer || t("training.the_model") : t("model.layer", { layer: at });
   };
@@ -235,37 +193,28 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
       element("b", { title: layer }, t("training.layer", { layer: nameOf(layer) })),
       ofIt.map((alarm) => {
         const label = nameOf(layer) + t("shell.comma") + t("training.head", alarm);
-        return Object.assign(
-          button(String(alarm.head), () => open(alarm)),
-          { ariaLabel: label },
-        );
+        const made = button(String(alarm.head), () => open(alarm));
+        return Object.assign(made, { ariaLabel: label });
       }),
     ]),
     more > 0 && element("span.quiet", t("training.more", { count: grouped(more) })),
   );
 }
 
-/**
- * The alarms, each with a button that leads to its place in the charts.
- * @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go
- */
+// The alarms, each with a button that leads to its place in the charts.
+/** @param {Translate} t @param {Alarm[]} alarms @param {(alarm: Alarm) => void} go */
 export function alarmTable(t, alarms, go, open = alarms.length <= MOST_OPEN) {
   const headings = [t("training.step"), t("training.sentence")];
-  const rows = alarms.map((alarm) => [
-    headingCell(
-      "row",
-      button(grouped(alarm.step), () => go(alarm)),
-    ),
-    element("td", alarmSentence(t, alarm)),
-  ]);
+  const rows = alarms.map((alarm) => {
+    const leads = button(grouped(alarm.step), () => go(alarm));
+    return [headingCell("row", leads), element("td", alarmSentence(t, alarm))];
+  });
   const shown = framedTable(t("training.alarms"), headings, rows);
   return element("details", { open }, element("summary", t("training.messages")), shown);
 }
 
-/**
- * The sentence of an alarm, translated where its kind is known.
- * @param {Translate} t @param {Alarm} alarm
- */
+// The sentence of an alarm, translated where its kind is known.
+/** @param {Translate} t @param {Alarm} alarm */
 function alarmSentence(t, alarm) {
   const name = `training.said.${alarm.kind}`;
   const places = { ...alarm, layer: alarm.layer || t("training.the_model") };
@@ -274,6 +223,84 @@ function alarmSentence(t, alarm) {
 }
 
 /** @param {string} caption @param {string[]} headings @param {HTMLElement[][]} rows */
-export function framedTable(caption, headings, rows) {
+function framedTable(caption, headings, rows) {
   return element("figure.table", table("table", caption, headings, rows));
+}
+
+// What came of the runs, in sentences, and the settings in which they differ.
+
+/** @typedef {[string, Record<string, string>][]} Found  Sentences, and their places */
+
+// The settings in which runs differ: a row each, its name first, then the value in each run.
+/** @typedef {{runs: string[], rows: (string | null)[][], more: number}} Settings */
+
+/** @param {Translate} t @param {Found} found */
+export function inWords(t, found) {
+  // No space follows a full stop of Chinese.
+  const sentences = found.map(([name, places]) => t(name, places)).join(" ");
+  return sentences.replaceAll("。 ", "。");
+}
+
+/** What came of a run, and of each that is drawn over it. @param {Translate} t @param {Run} run */
+export function findings(t, { found, others, run }) {
+  const own = inWords(t, found);
+  const named = Object.entries(others);
+  if (!named.length) return own && element("p.found", own);
+  const all = [[run, own], ...named.map(([name, other]) => [name, inWords(t, other.found)])];
+  return element(
+    "dl.found",
+    all.map(([name, words]) => element("div", element("dt", name), element("dd", words || "–"))),
+  );
+}
+
+/** @param {Translate} t @param {Settings} settings */
+export function settingsTable(t, { runs, rows, more }) {
+  if (!rows.length) return element("p.quiet", t("training.settings.same"));
+  const cells = rows.map(([name, ...values]) => [
+    headingCell("row", element("code", name)),
+    ...values.map((value) => element("td", value ?? "–")),
+  ]);
+  const headings = [t("training.setting"), ...runs];
+  const left = more > 0 && element("p.quiet", t("training.settings.more", { count: more }));
+  return [framedTable(t("training.settings"), headings, cells), left];
+}
+
+// The other runs that are drawn over the one that is followed.
+
+const SEPARATOR = "/";
+
+// A list of runs, of which some are chosen, as the address names them.
+/** @param {Translate} t @param {(chosen: string) => void} changed */
+export function otherRuns(t, changed) {
+  const list = element("div");
+  const title = element("summary");
+  const made = element("details.control.over", { hidden: true }, title, list);
+  /** @param {string} name @param {string[]} drawn */
+  const box = (name, drawn) => {
+    const id = unique("run");
+    const isOn = drawn.includes(name);
+    const onchange = () => {
+      const others = drawn.filter((each) => each !== name);
+      changed((isOn ? others : [...others, name]).join(SEPARATOR));
+    };
+    // More are not told apart by their colors.
+    const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
+    const look = { type: "checkbox", id, disabled, checked: isOn, onchange };
+    return element("div", element("input", look), element("label", { for: id }, name));
+  };
+  let shape = "";
+  const show = (/** @type {Run} */ { runs, others }) => {
+    const drawn = Object.keys(others);
+    const before = shape;
+    shape = JSON.stringify([runs, drawn]);
+    if (shape === before) return;
+    made.hidden = !runs.length;
+    fill(title, t("training.over", { count: drawn.length }));
+    // Whoever is at a box stays there.
+    const at = [...list.querySelectorAll("input")].findIndex((each) => each.matches(":focus"));
+    const boxes = runs.map((name) => box(name, drawn));
+    fill(list, boxes);
+    list.querySelectorAll("input")[at]?.focus();
+  };
+  return Object.assign(made, { show });
 }

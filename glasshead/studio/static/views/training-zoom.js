@@ -20,7 +20,6 @@ export class Zoom {
     /** @type {Span | null} */
     this.span = span;
     this.changed = changed;
-    // The last step of all.
     this.last = 1;
   }
 
@@ -29,11 +28,8 @@ export class Zoom {
     return this.span ?? [0, this.last];
   }
 
-  /**
-   * Show some steps, at least two of them, within the run; all of them are no part.
-   * @param {Span | null} span
-   */
-  show(span) {
+  /** Show some steps, at least two of them, within the run; all of them are no part. */
+  show(/** @type {Span | null} */ span) {
     const before = String(this.span);
     const [low, high] = span ?? [0, this.last];
     const width = Math.min(this.last, Math.max(2, Math.round(high - low)));
@@ -42,11 +38,8 @@ export class Zoom {
     if (String(this.span) !== before) this.changed();
   }
 
-  /**
-   * Show fewer or more steps about one, which keeps its place, or about the middle.
-   * @param {number} factor  Above 1 for fewer, 0 for all
-   * @param {number} [step]
-   */
+  // Show fewer or more steps about one, which keeps its place, or about the middle.
+  /** @param {number} factor  Above 1 for fewer, 0 for all @param {number} [step] */
   by(factor, step) {
     const [from, to] = this.shown;
     const about = step ?? (from + to) / 2;
@@ -66,8 +59,7 @@ export class Zoom {
     const area = element("div.dragged", { hidden: true });
     frame.append(area);
     // Where a way of the pointer began.
-    /** @type {number | null} */
-    let from = null;
+    let from = /** @type {number | null} */ (null);
     /** Where the pointer is, and how far it has come. @param {PointerEvent} event */
     const wayTo = (event) => {
       const { left, right } = chart.plot.x;

@@ -8,18 +8,20 @@ import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
 import { CheckpointComparison } from "./training-checkpoints.js";
 import { curvePlot } from "./training-curves.js";
-import { findings, inWords, settingsTable } from "./training-findings.js";
-import { mapPlot } from "./training-maps.js";
-import { otherRuns } from "./training-runs.js";
 import {
   alarmBanner,
   alarmTable,
+  findings,
+  inWords,
   lastRows,
   metricName,
+  otherRuns,
   owned,
   ownerOf,
+  settingsTable,
   standing,
 } from "./training-status.js";
+import { mapPlot } from "./training-maps.js";
 import { Zoom } from "./training-zoom.js";
 
 /** @import { Context, View } from "../app.js" */
@@ -37,20 +39,16 @@ const USUAL_SMOOTHING = 0.8;
 const NOT_FOUND = 404;
 // The charts whose titles are translated; others have the name of their metric.
 const TITLED = ["loss", "learning_rate"];
-/**
- * How curves are drawn; those of other metrics as the validation is.
- * @type {Record<string, {word: string, color: string, width?: number, dots?: boolean}>}
- */
+// How curves are drawn; those of other metrics as the validation is.
+/** @type {Record<string, {word: string, color: string, width?: number, dots?: boolean}>} */
 const LINES = {
   loss: { word: "training.curve.loss", color: "accent" },
   "smoothed loss": { word: "training.curve.smoothed", color: "accent", width: 2 },
   validation_loss: { word: "training.curve.validation", color: "ink", dots: true },
   learning_rate: { word: "training.figure.learning_rate", color: "accent" },
 };
-/**
- * The measures that have a map, and the alarms that are shown in it.
- * @type {Record<string, string>}
- */
+// The measures that have a map, and the alarms that are shown in it.
+/** @type {Record<string, string>} */
 const MAPS = { normalized_entropy: "entropy_collapse", max_score: "maximum_logit" };
 // The curves of another run; of the loss, the smoothed one where there is one.
 const OVER = ["smoothed loss", "loss"];
@@ -64,8 +62,7 @@ class Training {
     this.frame = frame;
     this.context = context;
     this.t = t;
-    /** @type {Run} */
-    this.run = null;
+    this.run = /** @type {Run} */ (null);
     this.cursor = new Cursor(wholeNumber(state.at, null), wholeNumber(state.head, 0), (changes) =>
       this.remember(changes),
     );
@@ -75,8 +72,7 @@ class Training {
     this.shape = "";
     /** The first map of heads, if there is one. @type {HTMLElement} */
     this.map = null;
-    /** @type {number} */
-    this.asking = null;
+    this.asking = /** @type {number} */ (null);
     this.standing = standing(t, language);
     this.banner = element("div.banner");
     this.zooming = zoomButtons(t, (factor) => this.zoom.by(factor));
@@ -135,7 +131,6 @@ class Training {
     return true;
   }
 
-  /** The place in SMOOTHING. */
   get smoothing() {
     const { smoothing = USUAL_SMOOTHING } = this.context.state;
     return Math.max(0, SMOOTHING.indexOf(Number(smoothing)));
@@ -153,10 +148,8 @@ class Training {
       this.layOut();
     }
     this.draw();
-    fill(
-      this.problems,
-      problems.map((problem) => element("p", capitalized(problem))),
-    );
+    const sentences = problems.map((problem) => element("p", capitalized(problem)));
+    fill(this.problems, sentences);
     fill(this.found, findings(t, this.run));
     fill(this.settings, settings && settingsTable(t, settings));
     const banner = heads && alarmBanner(t, this.run, (alarm) => this.openHead(alarm));
@@ -165,10 +158,8 @@ class Training {
     const isOpen = this.alarms.querySelector("details")?.open;
     const go = (/** @type {Alarm} */ alarm) => this.go(alarm);
     fill(this.alarms, alarms.length > 0 && alarmTable(t, alarms, go, isOpen));
-    fill(
-      this.notes,
-      notes.map(([name, places]) => element("p.quiet", t(name, places))),
-    );
+    const told = notes.map(([name, places]) => element("p.quiet", t(name, places)));
+    fill(this.notes, told);
     fill(this.rows, table.rows.length > 0 && lastRows(t, this.run));
     const parts = [this.found, this.settings, this.drawn, this.checkpoints.body];
     this.context.picture(() => ({ parts, card: [this.drawn], sentence: inWords(t, found) }));
@@ -178,9 +169,7 @@ class Training {
     const { t, cursor } = this;
     const { charts, heads } = this.run;
     cursor.charts.clear();
-    /**
-     * @param {string} title @param {(width: number) => Plot} plotter @param {string} [heading]
-     */
+    /** @param {string} title @param {(width: number) => Plot} plotter @param {string} [heading] */
     const chart = (title, plotter, heading) => {
       const made = new Chart(title, cursor, plotter, heading);
       this.zoom.over(made);
@@ -222,8 +211,7 @@ class Training {
 
   controls() {
     const { t } = this;
-    /** @param {"x" | "y"} axis */
-    const logarithmic = (axis) => {
+    const logarithmic = (/** @type {"x" | "y"} */ axis) => {
       return toggle(t(`training.log.${axis}`), this.isLogarithmic(axis), (on) => {
         const axes = ["x", "y"].filter((each) => (each === axis ? on : this.isLogarithmic(each)));
         this.context.remember({ log: axes.join("") || null });
@@ -232,8 +220,7 @@ class Training {
     };
     /** @param {number} place */
     const textOf = (place) => SMOOTHING[place] || t("training.smoothing.none");
-    /** @param {number} place */
-    const moved = (place) => this.reconsider({ smoothing: SMOOTHING[place] });
+    const moved = (/** @type {number} */ place) => this.reconsider({ smoothing: SMOOTHING[place] });
     return [
       element(
         "div.controls",
@@ -247,23 +234,18 @@ class Training {
     ];
   }
 
-  /** @param {string} axis */
-  isLogarithmic(axis) {
+  isLogarithmic(/** @type {string} */ axis) {
     return (this.context.state.log ?? "").includes(axis);
   }
 
-  /** @param {string} chart */
-  title(chart) {
+  title(/** @type {string} */ chart) {
     const { t } = this;
     const isTitled = TITLED.includes(chart);
     return isTitled ? t(`training.${chart}`) : t("training.metric", { name: metricName(t, chart) });
   }
 
-  /**
-   * Keep something of the view in the address, and what is shown with the cross-hair.
-   * @param {Record<string, any>} changes
-   */
-  remember(changes) {
+  /** Keep something of the view in the address, and what is shown with the cross-hair. */
+  remember(/** @type {Record<string, any>} */ changes) {
     this.context.remember(changes);
     if (typeof changes.at === "number") this.zoom.follow(changes.at);
   }
@@ -288,7 +270,6 @@ class Training {
     for (const chart of this.cursor.charts) chart.draw();
   }
 
-  /** What all charts of curves have of the axes. */
   get axes() {
     return {
       span: this.zoom.shown,
@@ -340,10 +321,8 @@ class Training {
     return { curves, threshold, height: 150, ...this.axes };
   }
 
-  /**
-   * Curves with those of the other runs, a color for each run.
-   * @param {Curve[]} own @param {(other: OtherRun) => Curve[]} curvesOf
-   */
+  // Curves with those of the other runs, a color for each run.
+  /** @param {Curve[]} own @param {(other: OtherRun) => Curve[]} curvesOf */
   overOthers(own, curvesOf) {
     const { run, others } = this.run;
     const colors = categories();
@@ -354,8 +333,7 @@ class Training {
     return over.length ? [ofRun(own, run, colors[0], "", named), ...over].flat() : own;
   }
 
-  /** @param {WrittenCurve} written */
-  curve({ name, steps, values }) {
+  curve(/** @type {WrittenCurve} */ { name, steps, values }) {
     const { word, ...look } = LINES[name] ?? LINES.validation_loss;
     const label = name in LINES ? this.t(word) : metricName(this.t, name);
     // The loss itself stands behind the smoothed one.
@@ -379,15 +357,11 @@ class Training {
     this.map?.scrollIntoView({ block: "nearest" });
   }
 
-  /**
-   * Open the head of an alarm in the view of heads, or where the view has none of its layer, lead
-   * the cross-hair to it.
-   * @param {Alarm} alarm
-   */
-  async openHead(alarm) {
+  // Open the head of an alarm in the view of heads, or where the view has none of its layer, lead
+  // the cross-hair to it.
+  async openHead(/** @type {Alarm} */ alarm) {
     const { source, about, signal } = this.context;
-    /** @type {{layer: number} | null} */
-    let found = null;
+    let found = /** @type {{layer: number} | null} */ (null);
     try {
       if (about.views.heads === null) {
         const text = await firstText(this.context, element("p"));
@@ -433,10 +407,8 @@ function extremeCurve(measure, columns, extreme, label) {
   return { name: measure, steps, values, label, color: "accent", width: 1.75 };
 }
 
-/**
- * The part of the steps in the address; null where there is none.
- * @param {Record<string, string>} state @returns {Span | null}
- */
+// The part of the steps in the address; null where there is none.
+/** @param {Record<string, string>} state @returns {Span | null} */
 function spanOf({ from, to }) {
   const span = [wholeNumber(from, null), wholeNumber(to, null)];
   return span[0] !== null && span[1] > span[0] ? /** @type {Span} */ (span) : null;
