@@ -40,7 +40,7 @@ WORDS = {
     "heads.test.told": _(
         "Induction test: {rows} texts of {length} tokens. In each, {period} random tokens "
         "stand {times} times. Only a head that finds the earlier occurrence can predict the "
-        "next token. The maps show this text."
+        "next token. The maps still show your text."
     ),
     "heads.test.found": _(
         "On random tokens, layer {layer}, head {head} is an induction head: it gives {score} of "

@@ -10,7 +10,9 @@ WORDS = {
     "practice.drag": _("Drag the arrows"),
     "predict.none": _("Each query sees a single key, so there is no weight to predict."),
     "predict.round": _("Round {round} of {of}"),
-    "predict.ask": _("How much weight does “{query}” give to “{key}”? Drag its bar."),
+    "predict.ask": _(
+        "How much weight does “{query}” give to “{key}”? Its bar starts at an equal share. Drag it."
+    ),
     "predict.guess": _("Your guess for “{key}”"),
     "predict.score": _("Show the score"),
     "predict.power": _("Show the power of e"),
@@ -33,7 +35,7 @@ WORDS = {
     "predict.again": _("More rounds"),
     "drag.says": _(
         "Drag the tip of an arrow. A score is |q|·p: the length of q times the length p of the "
-        "key's projection onto q."
+        "key's projection onto q. p is negative if the key points away from q."
     ),
     "drag.keyboard": _("The arrow keys move the arrow that is chosen."),
     "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),

@@ -265,9 +265,9 @@ class Picture {
     const isHead = layer < told.heads.length;
     context.remember(isHead ? { layer, head } : { layer: null, head: null });
     const name = isHead ? t("heads.named", { layer, head }) : t("picture.rollout");
-    fill(this.name, name, isHead ? element("code", told.layers[layer]) : null);
-    this.tell(at, weights);
     const from = query < told.first ? "" : ` · ${this.patchName(query)}`;
+    fill(this.name, name, isHead && element("code", told.layers[layer]), from);
+    this.tell(at, weights);
     const parts = [canvas, this.legend];
     context.picture(() => ({ title: `${name}${from}`, parts, card: [canvas] }));
   }

@@ -208,7 +208,7 @@ class Prompt {
     const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
     const query = about < 0 ? null : about;
     this.arcs.show(running, heads, wholeNumber(this.state.query, query));
-    fill(this.legend, keysOf(heads));
+    fill(this.legend, this.compare.isOn && "A: ", keysOf(heads));
     this.tell();
     const { arcs, predicted, stage, why } = this;
     const card = [arcs.element, predicted];

@@ -82,7 +82,7 @@ function printedElement(label) {
 
 function formulaElement(/** @type {Run[][]} */ lines) {
   const inElements = (/** @type {Run} */ [text, places]) => {
-    let held = /** @type {Children} */ (text);
+    let held = /** @type {Children} */ (text.replace(/\B-(?=\d)/g, "−"));
     for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
     return held;
   };

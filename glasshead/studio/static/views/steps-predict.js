@@ -205,7 +205,7 @@ export class Predict {
     const { t, told } = this;
     const offs = told.map(({ off }) => off);
     const best = told[offs.indexOf(Math.min(...offs))];
-    const headings = ["predict.pair", "predict.guessed", "steps.weights", "predict.difference"];
+    const headings = ["predict.pair", "predict.guessed", "heads.weight", "predict.difference"];
     return {
       count: "",
       said: t("predict.done", {
