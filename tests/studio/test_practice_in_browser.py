@@ -362,6 +362,36 @@ def test_keys_that_are_all_hidden_are_no_part_of_a_sum(looking, serving, folder)
     assert page.locator(".predict .bars output").last.inner_text() == "0"
 
 
+def test_other_keys_and_an_equal_share_are_of_the_keys_that_a_query_sees(looking, serving, folder):
+    served = serving(folder)
+    said = "a big dog ran to the big park and the cat sat on a mat and the dog ran to the park"
+    query = 12
+    row = Cells(served.studio).row(served.studio.texts.add(said), 0, 1, query, None, Work())
+    rest, seen = row["rest"], query + 1
+    assert rest["hidden"] == len(row["tokens"]) - seen > 0
+    place = {"layer": 0, "head": 1, "query": query, "said": said}
+    look = looking(served.url)
+    page = look.open(f"#steps?{urlencode(place | {'way': 'predict'})}")
+    page.wait_for_selector(".predict .bars")
+    assert float(page.locator(".predict [type=range]").input_value()) == round(1 / seen, 2)
+    told = f"{seen - len(row['keys'])} other keys"
+    assert page.locator(".predict .bars > span", has_text="other keys").last.inner_text() == told
+    assert page.locator("table.cell th", has_text="other keys").inner_text() == told
+    page = look.open(f"#steps?{urlencode(place | {'way': 'drag'})}")
+    page.wait_for_selector(".drag circle")
+    assert page.locator(".drag .bars > span", has_text="other keys").inner_text() == told
+
+
+def test_a_formula_of_a_plane_says_what_it_leaves_out(looking, serving):
+    look = looking(serving().url)
+    line = exercise(look, "drag").locator(".drag p.line")
+    assert "= |q|·p + … =" in line.inner_text()
+    # A head of two numbers has both in its plane.
+    page = exercise(look, "drag", heads=2)
+    assert page.locator(".drag figcaption").first.inner_text() == ""
+    assert "= |q|·p =" in page.locator(".drag p.line").inner_text()
+
+
 # The planes do not lie along coordinates; the ends of a slider state the scale of its plane.
 HELD = """() => [...document.querySelectorAll(".drag svg")].map((svg) =>
   [svg.ariaLabel, (svg.ariaValueMax - svg.ariaValueMin) / 2])"""

@@ -29,9 +29,9 @@ WORDS = {
     "why.ask": _("Why this weight?"),
     "why.title": _("Why “{query}” looks at “{key}”"),
     "why.told": _(
-        "The scaled score of this pair, minus the mean of the other keys that the query sees "
-        "({count}), is {contrast}. Weights depend on differences of scores alone. Each bar is the "
-        "part of this one that one component of the model wrote."
+        "This pair has the scaled score {score}. The other keys that the query sees ({count}) have "
+        "the mean {mean}. Weights depend on differences of scores alone. Each bar is the part of "
+        "this difference, {contrast}, that one component of the model wrote."
     ),
     "why.side": _("Parts of"),
     "why.key": _("the key"),

@@ -83,15 +83,17 @@ export class Why {
     const words = { query: tokens[asked.query], key: tokens[asked.key] };
     const title = element("h3", t("why.title", words));
     if (!found.others) return [title, element("p.quiet", t("why.alone"))];
-    const numbers = { contrast: decimal(found.contrast, 3), count: grouped(found.others) };
+    const { score, contrast, others } = found;
+    const [own, mean, less] = [score, score - contrast, contrast].map((each) => decimal(each, 3));
+    const numbers = { score: own, mean, contrast: less, count: grouped(others) };
     const frame = element("div");
     const draw = () => {
       const { side } = this;
       const caption = `${t("why.side")} ${t(`why.${side}`)}`;
       const go = (/** @type {Head} */ head) => heads.follow(head, asked[side]);
-      const sum = found.contrast;
       const total = t("why.contrast");
-      render(html`<${Waterfall} ...${{ t, caption, of: found[side], sum, go, total }} />`, frame);
+      const parts = { t, caption, of: found[side], sum: contrast, go, total };
+      render(html`<${Waterfall} ...${parts} />`, frame);
     };
     draw();
     const sides = choice(

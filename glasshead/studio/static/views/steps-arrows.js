@@ -17,7 +17,7 @@ import { factor, partElements, product, subscript } from "./steps-sums.js";
 // More words have no room for their names.
 const NAMED = 8;
 // Vectors of more numbers are seen in planes of their own, not in those of two numbers.
-const NUMBERS = 8;
+const NUMBERS = 4;
 
 export class Arrows {
   constructor(/** @type {Context} */ { t }) {
@@ -219,7 +219,7 @@ export class Arrows {
 
   table(/** @type {Worked} */ { scores, masked, weights }) {
     const { t, row, shown, others, words } = this;
-    const told = t("walk.others", { count: grouped(others.length) });
+    const told = t("walk.others", { count: grouped(this.seen(others).length || others.length) });
     const weight = sum(others.map((each) => weights[each]));
     return html`
       <p class="line">${partElements(this.sumOf(scores), row.decimals, h)}</p>
@@ -251,7 +251,13 @@ export class Arrows {
     const rest = isFitted || q.length === 2 ? [] : [" + ", ...factor(scores[at] - inPlane)];
     const shadow = length ? inPlane / length : 0;
     const word = words[shown.indexOf(at)];
-    return [`s(${word}) = |q|·p = `, ...product(length, shadow), ...rest, " = ", scores[at]];
+    return [
+      `s(${word}) = |q|·p${rest.length ? " + …" : ""} = `,
+      ...product(length, shadow),
+      ...rest,
+      " = ",
+      scores[at],
+    ];
   }
 }
 

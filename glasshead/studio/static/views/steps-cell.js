@@ -14,7 +14,7 @@ import {
 import { Refused, newest } from "../source.js";
 import { shortWeight } from "./steps-layout.js";
 import { Practice } from "./steps-practice.js";
-import { traitsOf } from "./steps-row.js";
+import { othersOf, traitsOf } from "./steps-row.js";
 import { Walk } from "./steps-walk.js";
 
 /** @import { Context } from "../app.js" */
@@ -232,7 +232,7 @@ export class CellOfModel {
       return [heading, shown.map(([, of]) => numberCell(of(one))), weightCell(one.weight)];
     });
     const others = rest && [
-      headingCell("row", t("walk.others", { count: grouped(rest.count) })),
+      headingCell("row", t("walk.others", { count: grouped(othersOf(rest)) })),
       shown.map(() => element("td", "")),
       weightCell(rest.weight),
     ];

@@ -1,6 +1,7 @@
 // Where things stand on the stage of the walk, and when.
 import { ramp } from "../colors.js";
 import { clamped, decimal, within } from "../numbers.js";
+import { othersOf } from "./steps-row.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Frame, Key, Row } from "./steps-row.js" */
@@ -103,8 +104,8 @@ export function lanesOf({ keys, rest, largest }, frames, t) {
     return { word, key, v, weight, power, ...timesOf(place) };
   });
   if (!rest) return own;
-  const { count, mean, weight, power } = rest;
-  const word = t("walk.others", { count });
+  const { mean, weight, power } = rest;
+  const word = t("walk.others", { count: othersOf(rest) });
   const others = { word, key: /** @type {null} */ (null), v: mean, weight, power };
   return [...own, { ...others, ...timesOf() }];
 }

@@ -5,7 +5,7 @@ import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
 import { bar, barLine } from "./steps-bars.js";
 import { largestOf, short, shortWeight } from "./steps-layout.js";
-import { lineOf } from "./steps-row.js";
+import { lineOf, othersOf } from "./steps-row.js";
 import { joined, partElements } from "./steps-sums.js";
 import { takeTurns } from "./steps-turns.js";
 
@@ -110,7 +110,7 @@ export class Predict {
     const steps = stepsOf(row, place);
     const isWhole = revealed === steps.length;
     // What a guess is before it is made: an equal share, as the slider has it.
-    const guess = this.guess ?? Math.round(STOPS / openPlaces(row).length) / STOPS;
+    const guess = this.guess ?? Math.round(STOPS / openCount(row)) / STOPS;
     const off = Math.abs(guess - key.weight);
     const name = isWhole ? "off" : revealed ? `says.${steps[revealed - 1].name}` : "ask";
     const last = told.length + 1 === rounds ? "result" : "next";
@@ -170,7 +170,7 @@ export class Predict {
       const told = number(weight) || decimal(guess, 2);
       return barLine(word, vector(k, size), shown, told, "word asked");
     };
-    const others = t("walk.others", { count: rest?.count });
+    const others = rest && t("walk.others", { count: othersOf(rest) });
     const areHidden = rest?.hidden === rest?.count;
     return html`<div class="bars">
       <b class="query">q(${row.word})</b>
@@ -242,6 +242,11 @@ export class Predict {
     };
   }
 }
+
+// How many keys may have a weight, those that are not shown among them.
+/** @param {Row} row */
+const openCount = (row) =>
+  openPlaces(row).length + (row.rest ? row.rest.count - row.rest.hidden : 0);
 
 /** The places of the keys that are not hidden. @param {Row} row */
 const openPlaces = ({ keys }) => range(keys.length).filter((place) => keys[place].masked !== null);

@@ -36,6 +36,10 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number} [decimals]  The most of a number
  */
 
+// How many keys that are not shown may have a weight; of hidden ones alone, how many they are.
+/** @param {Rest} rest */
+export const othersOf = ({ count, hidden }) => count - hidden || count;
+
 // A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
 /** @typedef {{phase: string, key?: number, rest?: boolean}} Frame */
 
@@ -124,7 +128,7 @@ export function sentenceOf(row, { phase, rest }, t) {
   const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
   const numbers = { beta: decimal(row.beta, row.decimals), cap: row.softcap, hidden: row.hidden };
   const said = t(`walk.${name}`, { ...ends, ...numbers });
-  return rest ? `${said} ${t(`walk.${phase}.rest`, { count: row.rest.count })}` : said;
+  return rest ? `${said} ${t(`walk.${phase}.rest`, { count: othersOf(row.rest) })}` : said;
 }
 
 // The numbers of a frame; of what happens to all keys at once, those of the largest weight.

@@ -24,6 +24,7 @@ import {
   weightColor,
 } from "./steps-layout.js";
 import { drawMotion } from "./steps-motion.js";
+import { othersOf } from "./steps-row.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Column, Lane } from "./steps-layout.js" */
@@ -217,7 +218,7 @@ export class Stage {
   drawWord({ key, word }, y, isCurrent) {
     const { isNarrow, columns } = this.layout;
     const { x, width } = columns.words;
-    const name = key || !isNarrow ? word : `+${this.row.rest.count}`;
+    const name = key || !isNarrow ? word : `+${othersOf(this.row.rest)}`;
     this.write(name, x + width, y + this.layout.lane / 2, {
       align: "right",
       fill: key ? "ink" : "quiet",
