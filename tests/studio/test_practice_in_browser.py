@@ -425,6 +425,11 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     strongest = max(row["keys"], key=lambda key: key["weight"])["word"]
     assert label.startswith(f"k({strongest}")
     assert value[1:] == label[1:]
+    for plane in page.locator(".drag svg").all():
+        boxes = plane.evaluate(BOXES, "text:not(.axis)")
+        # Of a line's height, letters take the middle.
+        names = [(left, top + 4, right, bottom - 4) for left, top, right, bottom in boxes]
+        assert all(apart(one, other) for at, one in enumerate(names) for other in names[:at])
     # The plane holds the query: its tip stands on the first axis, as far out as the query is long.
     page.get_by_role("combobox", name="Query and keys").select_option(index=0)
     x, y = page.locator(".drag .q circle").evaluate(PLACE)

@@ -145,6 +145,17 @@ def test_a_link_leads_to_the_answer(looking, place):
     expect(page.locator(".why .waterfall")).to_be_in_viewport(ratio=0.9)
 
 
+def test_a_low_presentation_has_the_sum_in_sight(looking, place):
+    url, view = place
+    page = looking(url, width=1366, height=620).open(f"?present{view}{OPEN}&why=key")
+    page.wait_for_selector(".why .waterfall", state="attached")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    total = page.locator(".why tr.sum").bounding_box()
+    bar = page.locator(".presenting").bounding_box()
+    assert total["y"] + total["height"] <= bar["y"]
+
+
 def test_a_query_that_sees_one_key_has_no_parts(looking, place):
     url, view = place
     page = looking(url).open(f"{view}&layer=1&head=2&query=0&key=0&why=key")

@@ -241,7 +241,7 @@ const PLACES = 16;
 /**
  * The places of names beside the tips of arrows: on the side of each where the fewest arrows and
  * names are.
- * @param {{at: number[], label: string}[]} tips  Names of one tip share a line; some have none
+ * @param {{at: number[], label: string}[]} tips  Some have no name
  * @param {number[]} origin  Where all arrows begin
  * @param {number} half  Half of the side of the plane, whose middle is 0 0
  * @param {Box[]} others  Where other names stand
@@ -256,21 +256,26 @@ function placed(tips, [begin, base], half, others) {
       return { x: between(begin, across, part), y: between(base, down, part), near, price };
     });
   });
-  const cost = (/** @type {Box} */ { left, top, right }) => {
+  const covers = (/** @type {Box} */ { left, top, right }) => {
+    return taken.filter((other) => {
+      return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
+    });
+  };
+  const cost = (/** @type {Box} */ box) => {
+    const { left, top, right } = box;
     const crossed = places.filter(({ x, y, near }) => {
       const isAcross = x > left - near && x < right + near;
       return isAcross && y > top - near && y < top + LINE + near;
     });
-    const covered = taken.filter((other) => {
-      return other.left < right && other.right > left && Math.abs(other.top - top) < LINE;
-    });
     // What is cut off is not read.
     const isOut = left < -half || right > half || top < -half || top + LINE > half;
-    const faults = covered.length + 5 * Number(isOut);
+    const faults = covers(box).length + 5 * Number(isOut);
     return sum(crossed.map(({ price }) => price)) + PLACES * faults;
   };
   const named = tips.filter(({ label }) => label);
-  return [...byKey(named, ({ at }) => at.join()).values()].map((ofIt) => {
+  // Tips that cover one another share a line.
+  const near = byKey(named, ({ at }) => at.map((each) => Math.round(each / BESIDE)).join());
+  return [...near.values()].flatMap((ofIt) => {
     const text = ofIt.map(({ label }) => label).join(", ");
     const width = LETTER * text.length;
     const [across, up] = ofIt[0].at;
@@ -283,8 +288,10 @@ function placed(tips, [begin, base], half, others) {
     });
     const costs = boxes.map(cost);
     const best = boxes[costs.indexOf(Math.min(...costs))];
+    // Among many tips there may be no room; the menu names them all.
+    if (covers(best).some((other) => !others.includes(other))) return [];
     taken.push(best);
-    return { text, ...best };
+    return [{ text, ...best }];
   });
 }
 
