@@ -93,7 +93,7 @@ class ContinuedText(NamedTuple):
 
     Attributes:
         owner: The cache.
-        before: What was known of the text, as of `TextState.known`.
+        before: The facts of the text before the call, as of `TextState.known`.
         state: The text after the call.
         last: The call.
     """

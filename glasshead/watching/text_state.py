@@ -67,9 +67,9 @@ class TextState:
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """What the place of the next call follows from, besides its cache and its keys."""
-        changes, follow_one_another = (self.moves, self.crops), self.places is None
-        return self.text, self.start, self.end, self.first, self.batch, changes, follow_one_another
+        """Facts that decide the place of the next call, besides its cache and its keys."""
+        place = self.start, self.end, self.first, self.places is None
+        return self.text, self.batch, place, self.moves, self.crops
 
     @property
     def orphaned(self) -> bool:

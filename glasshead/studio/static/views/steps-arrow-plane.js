@@ -202,7 +202,7 @@ export class ArrowPlane {
     });
   }
 
-  // The names of tips, on the side of each that is free; those of one tip share a line.
+  // The names of tips, on the side of each that is free; names of tips that are close share a line.
   /** @param {number[]} place  A tip that is not dragged @param {string} name */
   labels(place, name) {
     const tips = this.arrows.map((arrow) => {

@@ -117,7 +117,7 @@ export function framesOf(row, isWhole = false) {
   ];
 }
 
-// What is told of a phase, in a sentence.
+// Describe a phase in a sentence.
 /** @param {Row} row @param {Frame} frame @param {Translate} t */
 export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
