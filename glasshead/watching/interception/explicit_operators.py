@@ -78,6 +78,11 @@ class Operator(NamedTuple):
     view: bool
 
 
+def is_exponential(name: str) -> bool:
+    """Return whether the operator of a name, such as "aten::exp_", computes powers."""
+    return name.partition(".")[0].removesuffix("_") in _EXPONENTIALS
+
+
 @cache
 def operator_of(func: Any) -> Operator:
     """Return what is known of an operator of PyTorch."""
@@ -89,7 +94,7 @@ def operator_of(func: Any) -> Operator:
         product=full in PRODUCTS,
         convolution=name in _CONVOLUTIONS,
         sums=name in _SUMS,
-        exponential=name in _EXPONENTIALS,
+        exponential=is_exponential(name),
         copies=name in _COPIES,
         reshapes=name in _RESHAPES,
         moves=name in _MOVES,

@@ -31,7 +31,7 @@ from glasshead.watching.errors import MEANT, UnseenError, unknown_operator, unre
 from glasshead.watching.interception.circumstances import in_backward
 from glasshead.watching.interception.explicit_capture import capture_scores, observe_explicit
 from glasshead.watching.interception.explicit_follower import HandFollower
-from glasshead.watching.interception.explicit_operators import operator_of
+from glasshead.watching.interception.explicit_operators import is_exponential, operator_of
 from glasshead.watching.interception.higher_order import run_higher_order
 from glasshead.watching.interception.interfaces import CallContext
 from glasshead.watching.interception.selected_operators import (
@@ -72,8 +72,12 @@ class _Role(Enum):
 
 @cache
 def _role(func: Any) -> _Role | None:
-    """Return what an operator has to do with attention, by its name; None: nothing."""
-    name = func.name()
+    """Return what an operator has to do with attention; None: nothing."""
+    return _role_by_name(func.name())
+
+
+def _role_by_name(name: str) -> _Role | None:
+    """Return what an operator of a name has to do with attention; None: nothing."""
     known = {
         _Role.WITH_LOGSUMEXP: LOGSUMEXP_KERNELS,
         _Role.WHOLE: _WHOLE,
@@ -100,12 +104,13 @@ def _select() -> None:
     """Select the operators that tell whether a model attends otherwise than in its first pass."""
     for name in private(_ALL_OPERATORS)():
         library, _, rest = name.partition("::")
-        if library not in ("aten", "torch_attn"):
+        role = _role_by_name(name)
+        # PyTorch has 3,000 operators, and looking up each of them takes longer than most passes.
+        if library not in ("aten", "torch_attn") or (role is None and not is_exponential(name)):
             continue
         packet, _, overload = rest.partition(".")
         func = getattr(getattr(getattr(torch.ops, library), packet), overload or "default")
-        role = _role(func)
-        if (role is not None or operator_of(func).exponential) and not _has_parts(func):
+        if not _has_parts(func):
             select(func, gives_logsumexp=role is _Role.WITH_LOGSUMEXP)
 
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import glasshead as gh
 from glasshead.watching.errors import UnseenError
-from glasshead.watching.interception import selected_operators
+from glasshead.watching.interception import operator_mode, selected_operators
 
 HEADS, DIM, TOKENS = 3, 5, 7
 
@@ -126,6 +126,25 @@ def test_mode_steps_aside_after_the_first_pass(model: Model, x: Tensor) -> None:
     assert len(others) == 2
     assert all(torch.equal(one, first) for one in others)
     assert modes_in_use() == []
+
+
+def test_operators_are_selected_by_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: dict[str, bool] = {}
+    select = lambda func, *, gives_logsumexp: chosen.update({func.name(): gives_logsumexp})  # noqa: E731
+    monkeypatch.setattr(operator_mode, "select", select)
+    operator_mode._select.__wrapped__()
+    names = {"exp", "exp_", "exp.out", "exp2", "_softmax", "_safe_softmax", "_masked_softmax"}
+    kernel = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert {f"aten::{name}" for name in names} | {kernel} <= {*chosen}
+    assert [chosen[name] for name in (kernel, "aten::exp", "aten::_softmax")] == [
+        True,
+        False,
+        False,
+    ]
+    # They compute something else, consist of operators that are selected, or run backward.
+    others = {"expand", "expm1", "exponential_", "log_softmax.int", "_log_softmax", "softmax.int"}
+    assert not {f"aten::{name}" for name in {*others, "_softmax_backward_data"}} & {*chosen}
+    assert not any("backward" in name for name in chosen)
 
 
 def test_statistics_of_later_passes_are_those_of_their_own_weights(model: Model, x: Tensor) -> None:
