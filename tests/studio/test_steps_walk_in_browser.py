@@ -36,12 +36,15 @@ FRAME = """() => {
   const numbers = [...line.querySelectorAll("data")].map((one) => Number(one.value));
   return [line.dataset.frame, numbers];
 }"""
-# What the stage writes, from now on.
+# What the stage writes, from now on, and in pixels of the page the smallest letters.
 LISTEN = """() => {
   window.written = [];
+  window.smallest = Infinity;
   const write = CanvasRenderingContext2D.prototype.fillText;
   CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
     window.written.push(String(text));
+    const size = parseFloat(/[0-9.]+(?=px)/.exec(this.font)[0]);
+    window.smallest = Math.min(window.smallest, (size * this.getTransform().a) / devicePixelRatio);
     return write.call(this, text, ...place);
   };
 }"""
@@ -87,6 +90,27 @@ def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, se
     expected = {f"{number:.2f}" for vector in vectors for number in vector.tolist()}
     page.wait_for_function("() => window.written.length > 0")
     assert expected <= set(page.evaluate("window.written"))
+
+
+@pytest.mark.parametrize(
+    ("place", "width", "height", "least"),
+    [
+        ("?present#steps?text=Hello+shiny+sun!", 1366, 768, 18),
+        ("?present#steps?text=Hello+shiny+sun!", 1920, 1080, 26),
+        ("?present#steps?layer=1&head=2", 1366, 768, 13.5),
+        ("#steps?layer=1&head=2", 1440, 900, 12),
+    ],
+    ids=["projector", "large projector", "head on a projector", "head"],
+)
+def test_letters_of_a_stage_are_as_large_as_its_room(
+    looking, serving, model, place, width, height, least
+):
+    look = looking(serving(model).url, width=width, height=height)
+    page = look.open(place)
+    page.evaluate(LISTEN)
+    page.locator(".walk").get_by_role("slider").press("End")
+    page.wait_for_function("() => window.written.length > 0")
+    assert page.evaluate("window.smallest") >= least
 
 
 def test_a_vector_of_one_number_has_a_sentence_of_its_own(looking, serving):

@@ -24,13 +24,18 @@ const LEAST = 14;
 const MOST = 1.8;
 // One that has room for a number above its bar.
 const TALL = 38;
-// A stage of less has less room for all, and for numbers in the cells of short vectors alone.
+// A stage of less has less room for all.
 const NARROW = 560;
-const SHORT = 3;
-// The narrowest cell that has room for a number, in small letters, and the narrowest column of bars
-// that may give it this room.
+// A cell of this width has room for its number, a narrower one of at least this for one in small
+// letters.
+export const ROOMY = 33;
 export const CLOSE = 24;
-const SHORTEST = 48;
+// Widths that cells of vectors of at most so many numbers have, where columns of bars stay so wide.
+const SPREADS = [
+  { least: ROOMY, numbers: Infinity, bars: 140 },
+  { least: CLOSE, numbers: 3, bars: 48 },
+  { least: 0, numbers: Infinity, bars: -Infinity },
+];
 // Pixels between titles, their letters, and the smallest of them.
 const APART = 5;
 const TITLE = 12;
@@ -45,6 +50,13 @@ export function ease(part) {
 /** @param {number} from @param {number} to @param {number} part */
 export const between = (from, to, part) => from + (to - from) * part;
 
+const usualLine = (/** @type {number} */ count) => {
+  return [20, 27, 38, 42][[16, 8, 5].filter((most) => count <= most).length];
+};
+
+/** The height of a stage that is to fill nothing. @param {number} count  Of lines */
+export const usualHeight = (count) => TOP + count * usualLine(count) + BELOW + FOOT;
+
 /**
  * @param {number} width @param {Row} row
  * @param {number} count  Of lines
@@ -56,15 +68,13 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const gap = isNarrow ? 7 : Math.min(44, width * 0.035);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
   const room = width * (isNarrow ? 0.14 : 0.18);
-  /** @param {number} least  Width of a cell of a short vector */
-  const spread = (least) => {
+  const spreads = SPREADS.map(({ least, numbers, bars }) => {
     const [keys, values] = [q, context].map(({ length }) => {
-      return clamped(room / length, length > SHORT ? 0 : least, 44) * length;
+      return clamped(room / length, length > numbers ? 0 : least, 44) * length;
     });
-    return { keys, values, half: (width - words - keys - values - 4 * gap - 4) / 2 };
-  };
-  const wide = spread(CLOSE);
-  const { keys, values, half } = wide.half < SHORTEST ? spread(0) : wide;
+    return { keys, values, half: (width - words - keys - values - 4 * gap - 4) / 2, bars };
+  });
+  const { keys, values, half } = spreads.find((one) => one.half >= one.bars);
   const widths = { words, keys, scores: half, weights: half, values };
   let free = 0;
   const columns = /** @type {Record<keyof typeof widths, Column>} */ ({});
@@ -72,10 +82,12 @@ export function layoutOf(width, { q, context }, count, longest, high) {
     columns[/** @type {keyof typeof widths} */ (name)] = { x: free, width: own };
     free += own + gap;
   }
-  const usual = [20, 27, 38, 42][[16, 8, 5].filter((most) => count <= most).length];
+  const usual = usualLine(count);
   const fitting = (high - TOP - BELOW - FOOT) / count;
   // The height of a line, and of a bar in it.
   const lane = high ? Math.max(LEAST, Math.min(MOST * usual, fitting)) : usual;
+  // What a vector leaves free of a line, above and below it.
+  const edge = Math.min(4, lane * 0.12);
   // A number stands above its bar, or after it, where it has a width of its own.
   const isAbove = isNarrow && lane >= TALL;
   const [number, numberY] = isAbove ? [0, lane * 0.27] : [isNarrow ? 37 : 48, lane / 2];
@@ -84,7 +96,7 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const bar = lane - inset - end;
   const bottom = TOP + count * lane + BELOW;
   const height = bottom + FOOT;
-  const places = { number, numberY, isAbove, inset, bar, top: TOP, bottom };
+  const places = { number, numberY, isAbove, edge, inset, bar, top: TOP, bottom };
   return { width, height, isNarrow, lane, columns, ...places };
 }
 

@@ -92,8 +92,9 @@ function drawMix(stage, lane, y, part) {
   stage.box(weightColor(lane.weight), start, y + layout.lane / 2 - half, width, 2 * half);
   const fall = ease((part - 0.25) / 0.65);
   pen.globalAlpha = 0.9 * shown(between(0.25, 1, fall));
-  const height = between(layout.lane - 8, VECTOR, fall);
-  stage.drawVector(lane.v, values, between(y + 4, layout.bottom, fall), height, stage.valueSize);
+  const height = between(layout.lane - 2 * layout.edge, VECTOR, fall);
+  const top = between(y + layout.edge, layout.bottom, fall);
+  stage.drawVector(lane.v, values, top, height, stage.valueSize);
   pen.globalAlpha = 1;
 }
 

@@ -8,6 +8,7 @@ import { toneOf } from "../diverging.js";
 import {
   CLOSE,
   HOME,
+  ROOMY,
   VECTOR,
   between,
   ease,
@@ -21,6 +22,7 @@ import {
   shortened,
   sizesOf,
   stairsOf,
+  usualHeight,
   weightColor,
 } from "./steps-layout.js";
 import { drawMotion } from "./steps-motion.js";
@@ -34,17 +36,18 @@ import { othersOf } from "./steps-row.js";
 const STAIRS = 8;
 // What the smaller ones of scores and scaled scores leave free of the room of the larger ones.
 const CALM = 1.5;
-// A cell as wide and high as this has room for its number; a smaller one, which is no lower than
-// this, for one in small letters.
-const ROOMY = 33;
+// A cell as high as this has room for its number; a lower one, of at least this, for one in small
+// letters.
 const HIGH = 13;
 const SMALL = 10;
 const LOW = 10;
 // Numbers of what is paler are not written.
 const SEEN = 0.4;
 
-// What stands below it in a presentation: the control bar.
+// What stands below it in a presentation: the control bar. Letters there are at most as large as
+// leaves this width, in letters of the usual size.
 const UNDER = 92;
+const WIDE = 700;
 
 export class Stage {
   /** @param {Translate} t @param {(lane: number, column: string) => void} pointed */
@@ -90,13 +93,12 @@ export class Stage {
 
   /** Ask for the room and the letters, for which the page is laid out: not while a slider moves. */
   measure() {
-    // Letters are as large as those of the page.
-    this.zoom = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+    this.ofPage = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
     this.letters = getComputedStyle(this.element).fontFamily;
-    this.width = this.element.clientWidth / this.zoom;
+    this.wide = this.element.clientWidth;
     const above = this.element.getBoundingClientRect().top + scrollY;
     // In a presentation the height that the screen leaves.
-    this.free = letterScale() > 1 ? (innerHeight - above) / this.zoom - UNDER : null;
+    this.free = letterScale() > 1 ? innerHeight - above - UNDER * this.ofPage : null;
     this.paint();
     // Letters that are drawn for the first time arrive later.
     document.fonts.ready.then(() => this.paint());
@@ -105,10 +107,13 @@ export class Stage {
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
   paint(time = this.time, fine = devicePixelRatio) {
     this.time = time;
-    const { width } = this;
-    if (!this.row || !width) return;
+    if (!this.row || !this.wide) return;
+    const { free, ofPage, wide } = this;
     const { length } = this.lanes;
-    const layout = layoutOf(width, this.row, length, this.longestWord(), this.free);
+    // Letters are as large as those of the page, in a presentation as large as they may be.
+    this.zoom = Math.max(ofPage, Math.min(free / usualHeight(length), wide / WIDE));
+    const width = wide / this.zoom;
+    const layout = layoutOf(width, this.row, length, this.longestWord(), free / this.zoom);
     this.layout = layout;
     const scale = fine * this.zoom;
     this.element.width = Math.round(width * scale);
@@ -231,10 +236,10 @@ export class Stage {
   // A key, of which the lower half is seen while the query is over it.
   /** @param {Lane} lane @param {number} y */
   drawKey({ key, scoreAt }, y) {
-    const { columns, lane } = this.layout;
+    const { columns, lane, edge } = this.layout;
     const under = ease((this.time - scoreAt + 1) / 0.4) - ease((this.time - scoreAt) / 0.4);
-    const from = between(4, lane * 0.53, under);
-    this.drawVector(key.k, columns.keys, y + from, lane - 4 - from, this.size);
+    const from = between(edge, lane * 0.53, under);
+    this.drawVector(key.k, columns.keys, y + from, lane - edge - from, this.size);
   }
 
   /**
@@ -383,7 +388,8 @@ export class Stage {
     const { pen, layout } = this;
     // Of a value as much is seen as it has weight.
     pen.globalAlpha = between(1, 0.12 + (0.88 * lane.weight) / this.most, this.phase("weights"));
-    this.drawVector(lane.v, layout.columns.values, y + 4, layout.lane - 8, this.valueSize);
+    const height = layout.lane - 2 * layout.edge;
+    this.drawVector(lane.v, layout.columns.values, y + layout.edge, height, this.valueSize);
     pen.globalAlpha = 1;
   }
 
