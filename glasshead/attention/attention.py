@@ -341,7 +341,7 @@ Signature = tuple[object, ...]
 _REMEMBERED: dict[Signature, Direct] = {}
 # Beyond this many, all are forgotten.
 _MOST = 1024
-# Kinds of masks that may be `of_positions`; one is equal to itself alone.
+# Kinds of masks that may be `of_positions`.
 _MASKS = (Band, AllOf)
 _STRIDED, _is_tracing = torch.strided, torch.jit.is_tracing  # type: ignore[reportPrivateImportUsage]
 
@@ -396,7 +396,7 @@ def _signature_of(  # noqa: PLR0911 - a doubt each
         *(query.shape, key.shape, value.shape),
         *(query.dtype, key.dtype, value.dtype),
         *(query.device, key.device, value.device),
-        *(type(score), beta, softcap, own, lengths, offset, engine),
+        *(type(score), beta, softcap, own and (own.of_positions or own), lengths, offset, engine),
         *(None if bias is None else bias.heads, sink),
     )
 

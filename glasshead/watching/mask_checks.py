@@ -48,7 +48,7 @@ class MaskChecks:
         self._inverted: dict[str, None] = {}
         self._directed: set[str] = set()
         # The last mask of positions that is not inverted, and of which scores.
-        self._upright: tuple[Mask | None, tuple[Any, ...]] = (None, ())
+        self._upright: tuple[tuple[object, ...], tuple[Any, ...]] = (), ()
         self._padded: dict[str, Bool[Tensor, "batch keys"]] = {}
 
     @property
@@ -81,13 +81,13 @@ class MaskChecks:
     def _is_upright(self, problem: Problem) -> bool:
         """Return whether a mask is not inverted, asked once of positions that layers share."""
         mask, scores = problem.mask, (problem.scores_shape, problem.offset)
-        shared = mask is not None and mask.of_positions and not problem.biases
-        if not shared or isinstance(problem.offset, Tensor):
+        numbers = None if mask is None or problem.biases else mask.of_positions
+        if numbers is None or isinstance(problem.offset, Tensor):
             return not _is_inverted(problem)
-        if self._upright[0] is not mask or self._upright[1] != scores:
+        if self._upright != (numbers, scores):
             if _is_inverted(problem):
                 return False
-            self._upright = mask, scores
+            self._upright = numbers, scores
         return True
 
     def warn(self) -> None:

@@ -81,8 +81,7 @@ def _hide_the_same(ours: Problem, theirs: Problem) -> bool:
         return one is other
     if one.is_dense and other.is_dense:
         return _are_one(one.visible(ours.tile()), other.visible(theirs.tile()))
-    # Masks of positions hold numbers alone.
-    return one.of_positions and repr(one) == repr(other)
+    return one.of_positions is not None and one.of_positions == other.of_positions
 
 
 def _have_the_same_keys(ours: Problem, theirs: Problem) -> bool:

@@ -525,6 +525,16 @@ def test_no_tensor_of_a_caller_is_kept():
     assert not any(one() is not None for one in held)
 
 
+def test_an_equal_mask_is_remembered_as_well():
+    inputs = inputs_of({})
+    for make in (gh.causal, lambda: gh.window(before=2)):
+        expected = gh.Attention(mask=make())(*inputs)
+        remembered = {*module._REMEMBERED}
+        assert remembered
+        assert torch.equal(short_way(gh.Attention(mask=make()), *inputs), expected)
+        assert {*module._REMEMBERED} == remembered
+
+
 def test_no_more_is_remembered_than_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 5)
     attention = gh.Attention(mask=gh.causal())

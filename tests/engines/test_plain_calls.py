@@ -468,10 +468,9 @@ def test_a_tensor_of_zeros_without_memory():
 class Named(Mask):
     """A mask of positions whose name does not tell which."""
 
-    of_positions = True
-
     def __init__(self, before):
         self.before = before
+        self.of_positions = "named", before
 
     def __repr__(self):
         return "Named()"

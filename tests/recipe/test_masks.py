@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import glasshead as gh
 from cases import Case, EverySecond, cases, masks
+from glasshead.recipe.masks.kinds import Band
 from hypothesis_profiles import examples
 
 DRAWN = {
@@ -165,6 +166,34 @@ def test_masks_leave_the_module_and_its_state_alone():
     attention = gh.Attention(mask=gh.padding(torch.tensor([3, 2])) & gh.causal())
     assert attention.state_dict() == {}
     assert not list(attention.buffers())
+
+
+class Apart(Band):
+    """A band of which nothing is known."""
+
+
+def test_masks_of_positions_tell_their_numbers():
+    make = [
+        gh.causal,
+        lambda: gh.causal(offset=2),
+        lambda: gh.window(before=3),
+        lambda: gh.window(before=3, after=5),
+        lambda: gh.window(before=3) & gh.causal(offset=2),
+    ]
+    numbers = [one().of_positions for one in make]
+    assert None not in numbers
+    assert len({*numbers}) == len(make)
+    assert [one().of_positions for one in make] == numbers
+    for other in (
+        gh.causal(offset=torch.tensor([2, 0])),
+        gh.padding(3),
+        gh.causal() & gh.padding(3),
+        gh.causal() | gh.window(before=3),
+        gh.dense(torch.ones(5, 7, dtype=torch.bool)),
+        Apart(None, 0),
+        Apart(None, 0) & gh.causal(),
+    ):
+        assert other.of_positions is None
 
 
 def test_a_mask_tells_what_it_is_of():

@@ -344,13 +344,13 @@ def _spans(problem: Problem) -> _Spans | None:
         type(problem.query) not in ORDINARY
         or problem.query.device.type not in ("cpu", "meta")
         or type(offset) is not int
-        or not (mask is None or mask.of_positions)
+        or (mask is not None and mask.of_positions is None)
         or is_traced()
         or is_transformed()
     ):
         return None
     queries, keys = problem.scores_shape[-2:]
-    name = mask, offset, queries, keys
+    name = mask and mask.of_positions, offset, queries, keys
     # Another thread may clear them at any time.
     with suppress(KeyError):
         return _SPANS[name]

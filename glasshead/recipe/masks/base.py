@@ -86,11 +86,14 @@ class Mask(Part, ABC):
         conjuncts: The masks whose intersection it is; empty if it is not an intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
         by_distance: Whether visibility depends on i + offset - j alone.
+        of_positions: What decides it, if positions alone do: numbers, which are equal for masks
+            that hide the same. None: a tensor's numbers may decide it, too.
     """
 
     is_dense: ClassVar[bool] = False
     conjuncts: ClassVar[tuple["Mask", ...]] = ()
     shows_own_key: ClassVar[bool] = False
+    of_positions: tuple[object, ...] | None = None
 
     @abstractmethod
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
@@ -162,11 +165,6 @@ class Mask(Part, ABC):
     def compares_positions(self) -> bool:
         """Whether it may compare the positions of queries and keys, which then are of one text."""
         return not self.of_keys
-
-    @property
-    def of_positions(self) -> bool:
-        """Whether it is known that positions alone decide it, and no tensor's numbers."""
-        return False
 
     def hides_a_key(self, keys: int) -> bool:
         """Return whether it is a written-out mask with a key that is hidden from every query."""
@@ -301,11 +299,17 @@ class CompositeMask(Mask):
         return f" {self.sign} ".join(_bracketed(mask) for mask in self.masks)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class AllOf(CompositeMask):
     """Intersection: visible where every one of `masks` is, `first & second`."""
 
     sign = "&"
     saved = ("masks",)
+
+    def __post_init__(self) -> None:
+        parts = tuple(mask.of_positions for mask in self.masks)
+        if type(self) is AllOf and None not in parts:
+            object.__setattr__(self, "of_positions", parts)
 
     @property
     def conjuncts(self) -> tuple[Mask, ...]:  # type: ignore[reportIncompatibleVariableOverride]
@@ -319,10 +323,6 @@ class AllOf(CompositeMask):
     @property
     def is_band(self) -> bool:
         return all(mask.is_band for mask in self.masks)
-
-    @property
-    def of_positions(self) -> bool:
-        return type(self) is AllOf and all(mask.of_positions for mask in self.masks)
 
     @property
     def lookback(self) -> int | None:

@@ -42,6 +42,10 @@ class Band(Mask):
     shows_own_key = True
     saved = ("before", "after", "offset")
 
+    def __post_init__(self) -> None:
+        if type(self) is Band and not isinstance(self.offset, Tensor):
+            object.__setattr__(self, "of_positions", (self.before, self.after, self.offset))
+
     @property
     def text(self) -> str | None:
         if not self.is_band or self.after is None:
@@ -61,10 +65,6 @@ class Band(Mask):
     @property
     def lookback(self) -> int | None:
         return self.before if self.offset is None else None
-
-    @property
-    def of_positions(self) -> bool:
-        return type(self) is Band and not isinstance(self.offset, Tensor)
 
     def visible(self, tile: Tile) -> Bool[Tensor, "*leading #queries #keys"]:
         # Bounds are compared with keys: a matrix of distances would take 8 bytes a pair.
