@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from glasshead.drawing import printable
 from glasshead.files import read_regular
 from glasshead.message import Message, _
 from glasshead.models.pretrained import is_llama2c, llama2c_file
-from glasshead.studio.background_jobs import NotThere, Refusal
+from glasshead.studio.background_jobs import Cache, NotThere, Refusal, Work
 from glasshead.tasks.data.reviews import held_out as held_out_reviews
 from glasshead.tasks.data.sentences import HELD_OUT
 from glasshead.tasks.data.stories import held_out as held_out_stories
@@ -440,13 +441,17 @@ class ModelPass:
     of: int
     seen: gh.Seen
     size: int
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False)
+    _derived: Cache[Any] = field(default_factory=lambda: Cache(sys.maxsize), repr=False)
 
-    def once(self, name: str, make: Callable[[], _T]) -> _T:
-        """Return a derived result, computed on first use; small, as `size` excludes it."""
-        if name not in self._derived:
-            self._derived[name] = make()
-        return self._derived[name]
+    def once(self, name: str, make: Callable[[], _T], work: Work | None = None) -> _T:
+        """Return a derived result, computed on first use; small, as `size` excludes it.
+
+        Args:
+            name: Its name.
+            make: Computes it, for all requests that ask for it at the same time.
+            work: Receives the progress of another request that computes it.
+        """
+        return self._derived.get(name, make, work and work.follow, work)
 
     @property
     def length(self) -> int:

@@ -157,7 +157,8 @@ def summary(reading: ModelPass, work: Work | None = None) -> dict[str, Any]:
 
     Errors: a `Refusal` if weights are not finite; `Cancelled` if the work was cancelled.
     """
-    return reading.once("heads.summary", lambda: _summary(reading, work or Work()))
+    own = work or Work()
+    return reading.once("heads.summary", lambda: _summary(reading, own), own)
 
 
 def _summary(reading: ModelPass, work: Work) -> dict[str, Any]:

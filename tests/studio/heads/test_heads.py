@@ -1,5 +1,6 @@
 """Heads: what the view is told, against the library; and the routes that tell it."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from fastapi.testclient import TestClient
 import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.studio.app import application
-from glasshead.studio.background_jobs import Cancelled, Refusal, Work
+from glasshead.studio.background_jobs import Cache, Cancelled, Refusal, Work
 from glasshead.studio.views import heads
 from glasshead.tasks.write import Writer
 from studio.heads.heads_seen import HEADS, LAYERS, STORY
@@ -92,7 +93,7 @@ def test_the_head_that_is_opened_first_tells_most():
 
 def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weights, monkeypatch):
     monkeypatch.setattr(heads, "SIDE", 7)
-    maps = heads.small_maps(replace(reading, _derived={}))
+    maps = heads.small_maps(replace(reading, _derived=Cache(5)))
     length = weights.shape[-1]
     assert maps.shape == (LAYERS * HEADS, 7, 8)
     trace = weights.flatten(0, 1)
@@ -106,13 +107,39 @@ def test_small_maps_are_pooled_and_tell_what_the_first_token_gets(reading, weigh
 
 
 def test_what_follows_from_a_reading_is_computed_once_and_left_when_nobody_waits(reading):
-    again = replace(reading, _derived={})
+    again = replace(reading, _derived=Cache(5))
     gone = Work()
     gone.cancel()
     with pytest.raises(Cancelled):
         heads.summary(again, gone)
     assert heads.summary(again) is heads.summary(again, gone)
     assert heads.small_maps(again) is heads.small_maps(again)
+
+
+def test_requests_at_the_same_time_compute_small_maps_once(reading, monkeypatch):
+    again = replace(reading, _derived=Cache(5))
+    begun, goes_on = threading.Event(), threading.Event()
+    original, asked, found = heads._small_maps, [], []
+
+    def computed(one):
+        asked.append(one)
+        begun.set()
+        assert goes_on.wait(60)
+        return original(one)
+
+    monkeypatch.setattr(heads, "_small_maps", computed)
+    both = [
+        threading.Thread(target=lambda: found.append(heads.small_maps(again))) for _ in range(2)
+    ]
+    both[0].start()
+    assert begun.wait(60)
+    both[1].start()
+    both[1].join(0.1)
+    goes_on.set()
+    for thread in both:
+        thread.join(60)
+    assert asked == [again]
+    assert found[0] is found[1]
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 0), (0, 2), (1, 1)])
