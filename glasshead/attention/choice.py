@@ -15,11 +15,10 @@ from glasshead.engines import ENGINES, FUSED, REFERENCE, STREAMING, Engine
 from glasshead.recipe.problem import Problem
 from glasshead.recipe.validation import is_traced, one_of
 
-# Calls of fewer scores go to SDPA without a prediction, which would load llvmlite.
-_FEW = 2**14
-# With fewer scores the reference is faster than kernels that Python hands blocks to, unless one
-# call of machine code has so many queries and keys.
-_FEW_BY_BLOCKS, _SHORT = 2**20, 128
+# With fewer scores, machine code is not worth the import of llvmlite, which loads it.
+_FEW, _FEWER = 2**14, "the call has fewer than 2^14 scores"
+# With fewer scores the reference is faster than kernels that Python hands blocks to.
+_FEW_BY_BLOCKS = 2**20
 NAMES = tuple(engine.name for engine in ENGINES)
 
 
@@ -78,12 +77,9 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
     While a call is compiled nothing is known of sizes and of a tensor's numbers.
     """
     if FUSED.refusal(problem) is not None:
+        if why := _why_not_streamed(problem):
+            return (FUSED, REFERENCE, STREAMING), why
         first = "it is the first that can compute the call, of fused, streaming and reference"
-        if _is_small(problem):
-            return (
-                (FUSED, REFERENCE, STREAMING),
-                "below 2^20 scores, blocks and threads cost more than they save",
-            )
         return (FUSED, STREAMING, REFERENCE), first
     if why := _why_not_predicted(problem):
         return (FUSED, REFERENCE, STREAMING), f"streaming is not known to be faster: {why}"
@@ -101,11 +97,15 @@ def _by_speed(problem: Problem) -> tuple[Sequence[Engine], str]:
     return ENGINES, f"streaming takes {times}" + ("" if denied is None else f"; {denied}")
 
 
-def _is_small(problem: Problem) -> bool:
-    """Return whether the reference computes a call faster than the streaming engine."""
+def _why_not_streamed(problem: Problem) -> str | None:
+    """Return why the reference comes before the streaming engine, if it does."""
     if torch.compiler.is_compiling() or math.prod(problem.scores_shape) >= _FEW_BY_BLOCKS:
-        return False
-    return min(problem.scores_shape[-2:]) < _SHORT or not STREAMING.is_plain(problem)
+        return None
+    if math.prod(problem.scores_shape) < _FEW:
+        return _FEWER
+    if STREAMING.is_plain(problem):
+        return None
+    return "below 2^20 scores, blocks and threads cost more than they save"
 
 
 def _why_not_predicted(problem: Problem) -> str | None:
@@ -115,5 +115,5 @@ def _why_not_predicted(problem: Problem) -> str | None:
     if (refusal := STREAMING.refusal(problem)) is not None:
         return refusal
     if math.prod(problem.scores_shape) < _FEW:
-        return "the call has fewer than 2^14 scores"
+        return _FEWER
     return None

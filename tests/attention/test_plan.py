@@ -17,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("kernels_of_the_processor_at_hand")
 FEW = "below 2^20 scores, blocks and threads cost more than they save"
 FIRST = "it is the first that can compute the call, of fused, streaming and reference"
 NOT_KNOWN = "streaming is not known to be faster: "
-SHORT = f"{NOT_KNOWN}the call has fewer than 2^14 scores"
+FEWER = "the call has fewer than 2^14 scores"
+SHORT = NOT_KNOWN + FEWER
 TRACED = f"{NOT_KNOWN}torch.compile and torch.jit trace the call, and SDPA is what they know"
 
 
@@ -83,11 +84,13 @@ def times(plan):
         # 4 · 511² scores are fewer than 2^20, and 4 · 512² are as many.
         ("reference", FEW, 511, {"softcap": 9.0, "score": gh.Cosine()}),
         ("streaming", FIRST, 512, {"softcap": 9.0, "score": gh.Cosine()}),
-        # One call of machine code pays from 128 tokens on.
-        ("reference", FEW, 127, {"softcap": 9.0}),
-        ("streaming", FIRST, 128, {"softcap": 9.0}),
-        ("reference", FEW, 127, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
-        ("streaming", FIRST, 128, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
+        # One call of machine code pays from 4 · 64² = 2^14 scores on.
+        ("reference", FEWER, 63, {"softcap": 9.0}),
+        ("streaming", FIRST, 64, {"softcap": 9.0}),
+        ("reference", FEWER, 63, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
+        ("streaming", FIRST, 64, {"normalizer": gh.SoftmaxOne(), "bias": gh.ALiBi(4)}),
+        ("reference", FEWER, 1, {"keys": 4095, "softcap": 9.0}),
+        ("streaming", FIRST, 1, {"keys": 4096, "softcap": 9.0}),
         ("streaming", FIRST, 2048, {"normalizer": gh.SoftmaxOne()}),
         ("reference", FIRST, 2048, {"normalizer": gh.Sparsemax()}),
         ("reference", FIRST, 2048, {"score": gh.Gaussian()}),
