@@ -69,6 +69,7 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
         assert page.locator(":is(.pipeline, .words):visible").count() == 0
         word, key = page.evaluate(ASKED)
         query = words.index(word)
+        expect(page.get_by_label("Explained word")).to_have_value(str(query))
         page.locator(".predict [type=range]").press("Home")
         for _ in range(3 + turn):
             page.keyboard.press("ArrowRight")
@@ -78,7 +79,9 @@ def test_five_weights_are_guessed_and_worked_out(looking, serving):
             go.click()
             assert go.bounding_box() == place
         score, scaled, power, total, weight = page.evaluate(LINES)
-        powers = (trace.masked[query] - trace.masked[query].max()).exp()
+        # Large scores are relative to the largest, as in the explanation.
+        largest = trace.masked[query].max()
+        powers = (trace.masked[query] - (largest if abs(largest) > 10 else 0)).exp()
         close(score[-1], trace.scores[query, key])
         close(scaled, [trace.problem.scale, trace.scores[query, key], trace.scaled[query, key]])
         close(power[-1], powers[key])
@@ -338,6 +341,9 @@ def test_each_round_with_a_head_asks_for_a_weight_of_another_query(looking, serv
     for turn in range(5):
         assert page.locator(".predict .count").inner_text() == f"Round {turn + 1} of 5"
         queries.append(page.locator(".predict .query").inner_text())
+        # The query of the round is the one that is selected.
+        place = page.get_by_label("Query", exact=True)
+        expect(place.locator("option:checked")).to_have_text(re.compile(rf" {queries[-1][2:-1]}$"))
         assert "how the other keys would share the rest" in page.locator(".head").inner_text()
         for _ in range(4):
             go.click()
@@ -345,6 +351,11 @@ def test_each_round_with_a_head_asks_for_a_weight_of_another_query(looking, serv
         go.click()
     assert page.locator(".predict .said").inner_text().startswith("Mean difference over 5 rounds")
     assert len(set(queries)) > 3
+    # Another one that is selected is asked about.
+    place.select_option("2")
+    expect(page.locator(".predict .count")).to_have_text("Round 1 of 5")
+    word = place.locator("option:checked").inner_text().split()[-1]
+    assert page.locator(".predict .query").inner_text() == f"q({word})"
 
 
 def test_keys_that_are_all_hidden_are_no_part_of_a_sum(looking, serving, folder):

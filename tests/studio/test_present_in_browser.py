@@ -61,8 +61,8 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
     page.locator(".notice").evaluate("(notice) => notice.replaceChildren()")
     for at, panel in enumerate(PANELS[view]):
         expect(page.locator(panel).first).to_be_visible()
-        # What a click on a head changes stands beside the heads.
-        is_beside = (view, panel) == ("prompt", ".all")
+        # What the model predicts stands beside the text and the heads.
+        is_beside = view == "prompt" and panel != "aside"
         expect(seen(page)).to_have_count(1 + is_beside)
         box = page.locator(".presented").bounding_box()
         # It has the width of the page, and begins at its top.

@@ -138,15 +138,14 @@ def test_each_frame_has_the_numbers_of_the_trace(looking, serving, mask):
         products = [one * other for one, other in zip(numbers[0:8:2], numbers[1:8:2], strict=True)]
         close(sum(products), trace.scores[QUERY, key])
     by_weight = weights.argsort(descending=True)
-    first, second = by_weight[:2].tolist()
+    first = int(by_weight[0])
     close(
         named["scaled"],
         [trace.problem.scale, trace.scores[QUERY, first], trace.scaled[QUERY, first]],
     )
-    largest = trace.masked[QUERY].max()
-    close(named["power"][-1], (trace.masked[QUERY, second] - largest).exp())
-    powers = (trace.masked[QUERY][seen] - largest).exp()
-    close(named["weights"], [1, powers.sum(), weights[first]])
+    powers = trace.masked[QUERY].exp()
+    close(named["power"][-1], powers[first])
+    close(named["weights"], [powers[first], powers[seen].sum(), weights[first]])
     mixed = [numbers for phase, numbers in frames if phase == "mix"]
     for key, numbers in zip(keys, mixed, strict=True):
         close(numbers, [weights[key], *values[key]])
@@ -384,6 +383,35 @@ def test_a_long_sentence_fits_each_width_in_each_language(looking, serving):
         assert not any(re.search(r"\b(steps|walk)\.[a-z]", word) for word in drawn)
 
 
+def test_powers_of_large_scores_are_relative_to_the_largest_which_the_page_says(looking, serving):
+    chosen = {"text": SENTENCE, "beta": "50", "query": QUERY}
+    page = looking(serving().url).open(f"#steps?{urlencode({**chosen, 'frame': 7})}")
+    assert page.evaluate(FRAME)[0] == "power"
+    trace = computed(StepsRequest(text=SENTENCE, beta="50"), Limits()).trace
+    scores = trace.masked[QUERY].sort(descending=True).values
+    close(page.evaluate(FRAME)[1][-1], (scores[1] - scores[0]).exp())
+    said = page.locator(".walk .said").inner_text()
+    assert "The largest score m = " in said
+    assert f"{scores[0]:.4f}".rstrip("0") in said
+
+
+def test_titles_stand_above_the_keys_and_a_mask_changes_none(looking, serving):
+    page = looking(serving().url).open("#steps?mask=causal&beta=2&frame=0")
+    page.evaluate("""() => {
+      const draw = CanvasRenderingContext2D.prototype.fillText;
+      window.placed = {};
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        window.placed[text] = y;
+        return draw.call(this, text, x, y);
+      };
+    }""")
+    page.get_by_label("Frame", exact=True).evaluate(FRAMES)
+    placed = page.evaluate("() => window.placed")
+    assert "Masked" not in placed
+    query = next(y for text, y in placed.items() if text.startswith("q("))
+    assert query < placed["Keys"] == placed["Scaled"] < placed["Hello"]
+
+
 @pytest.mark.slow
 def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
     look = looking(serving().url, width=390)
@@ -394,7 +422,7 @@ def test_titles_of_the_stage_are_whole_on_a_telephone(looking, serving):
         names = words(language)
         page.get_by_label(names["walk.at"], exact=True).evaluate(FRAMES)
         written = page.evaluate("() => window.written.splice(0)")
-        for name in ("keys", "scores", "scaled", "masked", "weights", "values"):
+        for name in ("keys", "scores", "scaled", "weights", "values"):
             assert names[f"steps.{name}"] in written
 
 

@@ -25,6 +25,8 @@ const LOOP = 24;
 const WIDEST_LOOP = 5;
 // How far an arc may bend away from its words, in pixels.
 const HIGHEST = 96;
+// Distance of a key that is near.
+const NEAR = 4;
 // Of a longer text only the arcs of the token that is pointed at are drawn.
 const ALL_OF = 96;
 
@@ -76,7 +78,7 @@ export class Arcs {
     }
     this.query = -1;
     for (const token of this.tokens) press(token, false);
-    const begun = query ?? tellingQuery(heads.at(-1).values, words.length);
+    const begun = query ?? tellingQuery(heads.at(-1).values, words);
     this.selection.begin({ ...this.selection.pinned, query: within(begun, words.length) });
     this.turn();
   }
@@ -249,16 +251,29 @@ function press(token, isQuery) {
   token.ariaPressed = String(isQuery);
 }
 
-// The query whose look at another token is the sharpest and the furthest.
-/** @param {Float32Array} values  Weights by rows @param {number} length */
-export function tellingQuery(values, length) {
-  const best = range(length).map((query) => {
-    const scores = rowAt(values, query, length).map((value, key) => {
-      return key && value * Math.log2(1 + Math.abs(query - key));
-    });
-    return Math.max(...scores);
+// Whether a head of a role looks at a key.
+/** @type {Record<string, (query: number, key: number, tokens: unknown[]) => unknown>} */
+export const ROLES = {
+  previous: (query, key) => query - key === 1,
+  first: (_, key) => !key,
+  local: (query, key) => Math.abs(query - key) <= NEAR,
+  duplicate: (query, key, tokens) => tokens[key] === tokens[query],
+  induction: (query, key, tokens) => tokens[key - 1] === tokens[query],
+};
+
+// The query that shows a role best: it looks most sharply, and furthest, at one of its keys.
+/** @param {Float32Array} values  Weights by rows @param {unknown[]} tokens @param {string} [role] */
+export function tellingQuery(values, tokens, role) {
+  const { length } = tokens;
+  const telling = values.map((value, at) => {
+    const query = Math.floor(at / length);
+    const key = at % length;
+    // The first token tells little of other roles.
+    const belongs = ROLES[role]?.(query, key, tokens) ?? true;
+    const isTelling = belongs && (key || role === "first");
+    return value * Math.log2(1 + Math.abs(query - key)) * (isTelling ? 1 : 1e-6);
   });
-  return largestAt(best);
+  return Math.floor(largestAt(telling) / length);
 }
 
 // The names of heads with their colors, and what else belongs to each.

@@ -31,9 +31,10 @@ WORDS = {
         "This page shows the attention of all layers at once, from the first layer to the last."
     ),
     "model.none": _("No model loaded. Start the studio with a model folder."),
-    "model.help": _(
-        "Click a head or a token; drag to move, the wheel or + and − to zoom. With the keyboard, "
-        "arrow keys go from head to head, Enter opens one, and Esc shows the whole model."
+    "model.help": _("Click a head or a token, drag to move, and zoom with + and −."),
+    "model.keyboard": _(
+        "The wheel zooms, too. With the keyboard, arrow keys go from head to head, Enter opens "
+        "one, and Esc shows the whole model."
     ),
     "model.at": _("At the token “{query}”"),
     "model.writes": _("Norm of its output"),
@@ -49,7 +50,9 @@ WORDS = {
     "model.reads": _("Reads most from"),
     "model.lines": _(
         "Lines downward show a head's share of the layer’s attention output; orange means "
-        "that the head works against it. Lines from the tokens show attention weights."
+        "that the head works against it. Lines from the tokens show attention weights. The strip "
+        "in a square shows the weights of its head at the selected token, from the first token to "
+        "the last."
     ),
     "model.take": _("Ablate it in Prompt"),
     "model.as_table": _("Show as a table"),
@@ -106,8 +109,8 @@ class WholeModel:
         reading, writes = self._pass(text, work)
         model = self._studio.subject.reader().model
         return tokens_and_heads(reading) | {
-            # The page opens at the last token.
-            "first": telling_head(reading, slice(-1, None)),
+            # The page opens at the last token, at a head that writes much there.
+            "first": telling_head(reading, slice(-1, None), writes.norm[:, -1]),
             "lit": writes.lit,
             "projections": list(writes.projections),
             "mlps": [

@@ -311,13 +311,16 @@ def tokens_and_heads(reading: ModelPass) -> dict[str, Any]:
     }
 
 
-def telling_head(reading: ModelPass, queries: slice = slice(None)) -> list[int]:
+def telling_head(
+    reading: ModelPass, queries: slice = slice(None), norm: Tensor | float = 1.0
+) -> list[int]:
     """Return the layer and head whose queries look most sharply at one token.
 
     Args:
         reading: The reading.
         queries: Rows of the small maps that count: of a language model the last one, which the
             next token follows.
+        norm: Of what each head writes, by which its look counts.
 
     Neither themselves, the token before nor the first token count, at which heads look that tell
     little of a text.
@@ -326,7 +329,8 @@ def telling_head(reading: ModelPass, queries: slice = slice(None)) -> list[int]:
     side = maps.shape[-1]
     others = torch.ones(side, side).tril(-2) + torch.ones(side, side).triu(1)
     others[:, 0] = 0
-    best = int((maps * others)[..., queries, :].amax(-1).mean(-1).argmax())
+    sharpest = (maps * others)[..., queries, :].amax(-1).mean(-1)
+    best = int((norm * sharpest).argmax())
     for layer, count in enumerate(reading.heads):
         if best < count:
             return [layer, best]

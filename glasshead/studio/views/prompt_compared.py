@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import glasshead as gh
+from glasshead.drawing import visible
 from glasshead.explanation.translations import Say
 from glasshead.message import Message, _
 from glasshead.studio.background_jobs import Refusal, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import Prompt
 from glasshead.studio.studio import Studio
+from glasshead.studio.views import heads
 from glasshead.studio.views.heads_why import largest_parts, layer_places
 from glasshead.studio.views.prompt import (
     Head,
@@ -39,13 +41,7 @@ Parts = tuple[gh.Seen, LogitParts]
 WORDS = {
     "prompt.compare": _("Compare with another prompt"),
     "prompt.other": _("The prompt that it is compared with (B)"),
-    "prompt.change": _("Logits of A minus logits of B"),
-    "prompt.probabilities": _("Probabilities"),
-    "prompt.logits": _("Logits"),
-    "prompt.change.told": _(
-        "The most likely candidates of both prompts. Each pair of bars shows the probability "
-        "after A and after B."
-    ),
+    "prompt.change": _("Probabilities after A and after B"),
     "prompt.changed": _("Heads that changed most"),
     "prompt.changed.away": _(
         "Layers with ablated heads are among the others, because their heads cannot be split."
@@ -96,8 +92,9 @@ class ComparedPrompts:
         Returns: `candidates`, the most likely first, each with its `text`, and its `logit` and
             probability `p` of A and B; `of`, the candidate that is the most likely in A, and
             `against`, that of B, None if it is the same one; `logit`, their difference in A and
-            B, or the logit of the one; and `changed`, the parts of A − B by heads, as of
-            `largest_parts`, or `refused`, why they are not known.
+            B, or the logit of the one; `changed`, the parts of A − B by heads, as of
+            `largest_parts`, or `refused`, why they are not known; and `running`, the tokens of B
+            as running text.
 
         Errors: a `Refusal` if the model has no logits of a prompt; as of `Prompts.predictions`.
         """
@@ -132,6 +129,7 @@ class ComparedPrompts:
             "logit": pair.tolist(),
             "changed": None,
             "refused": None,
+            "running": heads.running([visible(word) for word in passes[1].reading.words]),
         }
         tokens = (of, None if of == against else against)
         try:

@@ -21,7 +21,9 @@ WORDS = {
     "predict.next": _("Next round"),
     "predict.result": _("Show the result"),
     "predict.says.score": _("The score says how well the key of “{key}” matches the query."),
-    "predict.says.power": _("The score becomes a power of e, relative to the largest score."),
+    "predict.says.power": _(
+        "The score becomes a power of e. If scores are far from 0, the largest is subtracted first."
+    ),
     "predict.says.sum": _("The powers of all keys add up."),
     "predict.off": _("You guessed {guess}, and the weight is {weight}: the difference is {off}."),
     "predict.done": _(

@@ -5,11 +5,12 @@ The head that is open, in a browser: its numbers, its colours, its bars, its tex
 """
 
 import json
+import math
 import re
 import struct
 from collections import Counter
 from itertools import pairwise
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,9 +18,11 @@ import torch
 from playwright.sync_api import expect
 
 from glasshead.models.saving import write_weights
+from glasshead.studio.background_jobs import Work
 from glasshead.studio.shell import words
 from glasshead.studio.studio import Studio
 from glasshead.studio.views import heads
+from glasshead.tasks.story_model import FOLDER as STORY_MODEL
 from glasshead.tasks.write import Writer
 from pretrained_folders import llama_folder
 from studio.conftest import LANGUAGES, WIDTHS, address, beyond, quickly, share, together
@@ -79,6 +82,37 @@ def test_the_most_telling_head_is_opened_where_none_is_asked_that_is_there(
     assert page.locator(".one .head h2").inner_text().startswith(f"Layer {layer}, head {head}")
     assert f"layer={layer}&head={head}" in address(page)
     assert small(page, layer, head).get_attribute("aria-current") == "true"
+
+
+def test_a_head_opens_at_the_largest_weight_of_its_role(looking, serving):
+    served = serving(STORY_MODEL)
+    said = (
+        "Once upon a time there was a little girl named Lily. She loved to play outside in the "
+        "park. One day she saw a big red ball."
+    )
+    reading = heads.reading_of(served.studio, served.studio.texts.add(said), Work())
+    told = heads.summary(reading)
+    layer, head = told["first"]
+    assert told["roles"][layer][head] == "induction"
+    place = {"said": said, "layer": layer, "head": head}
+    look = looking(served.url)
+    page = look.open(f"#heads?{urlencode(place)}")
+    query, key = (
+        int(page.locator(f"[data-row={name}]").get_attribute("data-value"))
+        for name in ("query", "key")
+    )
+    # The key follows another occurrence of the query's token, the further the better.
+    tokens, weights = told["tokens"], heads.whole_map(reading, layer, head)
+    telling = {
+        (one, other): float(weights[one, other]) * math.log2(1 + one - other)
+        for one in range(len(tokens))
+        for other in range(1, one)
+        if tokens[other - 1] == tokens[one]
+    }
+    assert (query, key) == max(telling, key=telling.get)
+    assert page.locator(".looks").is_hidden()
+    page = look.open(f"?present#heads?{urlencode(place)}")
+    assert page.locator(".looks").inner_text().startswith(f"In layer {layer}, head {head}, “")
 
 
 @pytest.mark.slow

@@ -70,8 +70,11 @@ def test_the_model_is_told_by_its_layers(whole):
     assert told["projections"] == ["blocks.0.attention.output", "blocks.1.attention.output"]
     assert told["mlps"] == [["blocks.0.feed_forward"], ["blocks.1.feed_forward"]]
     assert len(told["running"]) == len(told["tokens"]) == told["of"]
+    # The first head writes much and looks sharply.
+    norms = whole.writes(TEXT, Work())[0, :, -1]
+    reads = whole.reads(TEXT, told["of"] - 1, Work())[:, 1:-2].amax(-1)
     layer, head = told["first"]
-    assert head < told["heads"][layer]
+    assert 3 * layer + head == (norms * reads).argmax()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Two prompts compared in a browser: the change of logits, and the heads that wrote it."""
+"""Two prompts compared in a browser: arcs over both, probabilities, and the heads of the change."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from glasshead.studio.background_jobs import Work
 from glasshead.studio.studio import Studio
+from glasshead.studio.views.prompt import Prompts
 from glasshead.studio.views.prompt_compared import ComparedPrompts
 from glasshead.tasks.story_model import FOLDER as STORY_MODEL
 from studio.conftest import LANGUAGES, address, together
@@ -26,12 +27,12 @@ def values(page, selector):
     return page.locator(selector).evaluate_all("(all) => all.map((one) => +one.dataset.value)")
 
 
-def test_two_prompts_have_their_logits_and_the_heads_that_changed_them(
+def test_two_prompts_have_their_probabilities_and_the_heads_that_changed_them(
     looking, serving, folder, told
 ):
     page = looking(serving(folder).url).open(PLACE)
     numbers = values(page, ".pair .number")
-    expected = [[*one["logit"], one["logit"][0] - one["logit"][1]] for one in told["candidates"]]
+    expected = [[*one["p"], one["p"][0] - one["p"][1]] for one in told["candidates"]]
     assert numbers == pytest.approx([number for row in expected for number in row], abs=1e-6)
     names = page.locator(".pair tbody th").all_inner_texts()
     assert names == [one["text"] for one in told["candidates"]]
@@ -46,7 +47,30 @@ def test_two_prompts_have_their_logits_and_the_heads_that_changed_them(
     page.locator(".waterfall").get_by_role("button", name=name).click()
     drawn(page)
     assert f"heads={best['layer']}.{best['head']}" in address(page)
-    assert page.locator(".why").inner_text().startswith(f"In layer {best['layer']}, head")
+    said = page.locator(".why").all_inner_texts()
+    assert [one[:13] for one in said] == [f"{name}: In layer {best['layer']}" for name in "AB"]
+
+
+def test_both_prompts_have_arcs_of_the_same_head_at_the_same_word(looking, serving, folder):
+    page = looking(serving(folder).url, width=1440).open(PLACE)
+    prompts = Prompts(Studio(folder))
+    words = page.locator(".sentence .words")
+    for at, text in enumerate((TEXT, OTHER)):
+        # The words stand below the field of their prompt.
+        left = [one.nth(at).bounding_box()["x"] for one in (words, page.locator("textarea"))]
+        assert left[0] == pytest.approx(left[1], abs=1)
+        (weights,) = prompts.weights(text, [], [(1, 2)], Work())
+        # The last token of both, whose next ones are compared.
+        token = words.nth(at).locator("[aria-pressed=true]")
+        assert int(token.get_attribute("data-at")) == len(weights) - 1
+        assert f"{weights[-1].max():.4f}" in page.locator(".why").nth(at).inner_text()
+    words.first.locator("[data-at='0']").hover()
+    assert words.last.locator("[data-at='0']").get_attribute("aria-pressed") == "true"
+    field = page.get_by_label("The prompt that it is compared with (B)")
+    field.fill("a big red cat saw a ball")
+    expect(words.last).to_have_text("a big red cat saw a ball")
+    page.get_by_role("button", name="Stop comparing").click()
+    expect(words).to_have_count(1)
 
 
 def test_the_second_prompt_begins_without_the_word_that_is_looked_at_most(looking, serving):
@@ -76,7 +100,7 @@ def test_a_prompt_is_compared_while_it_is_typed(looking, serving, folder, told):
     assert set(begun) < set(TEXT.split())
     expect(page.locator(".waterfall .sum .part")).not_to_have_text("0.000")
     headings = page.locator(".pair thead th").all_inner_texts()
-    assert headings == ["Probabilities A B", "Logits", "A", "B", "A − B"]
+    assert headings == ["A", "B", "A − B"]
     field.fill(OTHER)
     first = told["candidates"][0]["text"]
     expect(page.locator(".pair tbody th").first).to_have_text(first)

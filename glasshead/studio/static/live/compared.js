@@ -35,6 +35,7 @@ export function compared(readings, top, temperature, named) {
     logit,
     changed: changed(readings, logit[0] - logit[1], of, isSame ? null : against),
     refused: /** @type {string | null} */ (null),
+    running: readings[1].told().running,
   };
 }
 

@@ -1,5 +1,6 @@
 // A text that the story model has read in the browser, and what the views ask of it: the answers of
 // the studio's Python, number by number.
+import { ROLES as KEYS } from "../arcs.js";
 import { largestAt, largestFirst, range, rowAt, sum } from "../numbers.js";
 import { Refused } from "../source.js";
 import { softmax } from "./story-model.js";
@@ -14,8 +15,6 @@ import { running, visible } from "./tokens.js";
 const BAD_REQUEST = 400;
 // The most rows and columns of a small map.
 const SIDE = 32;
-// Distance of a key that is near.
-const NEAR = 4;
 // Of several roles a head has the first of these, and opens first with the first of those.
 const PRECEDENCE = ["broad", "induction", "duplicate", "previous", "first", "local"];
 const TELLING = ["induction", "duplicate", "previous", "local", "first", "broad"];
@@ -173,7 +172,9 @@ export class Reading {
       for (const role of ROLES.slice(0, -1)) {
         const own = range(keys)
           .map((at) => first + at)
-          .filter((key) => this.belongs(role, query, key));
+          .filter(
+            (key) => (role === "local" || key !== query) && KEYS[role](query, key, this.tokens),
+          );
         const mass = sum(own.map((key) => weights[query * length + key]));
         if (own.length > 0 && own.length < keys) tally(sums[role], mass, own.length / keys);
       }
@@ -188,16 +189,6 @@ export class Reading {
     });
     const entropy = sum(entropies) / length;
     return { scores, role: role ?? null, entropy };
-  }
-
-  /** @param {string} role @param {number} query @param {number} key */
-  belongs(role, query, key) {
-    const { tokens } = this;
-    if (role === "previous") return query - key === 1;
-    if (role === "first") return key === 0 && query > 0;
-    if (role === "local") return query - key <= NEAR;
-    if (role === "duplicate") return key !== query && tokens[key] === tokens[query];
-    return key > 0 && key !== query && tokens[key - 1] === tokens[query];
   }
 
   /** The head whose last query looks most sharply at one token, but the first and the two last. */

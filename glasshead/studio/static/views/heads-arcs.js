@@ -1,6 +1,6 @@
 // The text above the maps, with arcs from a token to those that the open head, and others that are
 // kept beside it, look at.
-import { Arcs, keysOf } from "../arcs.js";
+import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { button, element, fill } from "../dom.js";
 import { headsOf, listed, placeOf, toggled } from "../selection.js";
@@ -23,7 +23,8 @@ export class HeadArcs {
     this.legend = element("p.legend");
     this.frame = element("div.frame", this.arcs.element);
     const look = { "aria-label": t("heads.arcs"), "data-panel": "" };
-    this.element = element("section.over-text", look, this.frame, this.legend);
+    this.looks = element("p.looks");
+    this.element = element("section.over-text", look, this.frame, this.looks, this.legend);
   }
 
   /** The heads that are kept, in the order of their colors. */
@@ -55,6 +56,13 @@ export class HeadArcs {
     this.arcs.show(running, drawn, heads.selection.pinned.query);
     const keys = keysOf(drawn, (at) => !differs && this.keeping(shown[at], drawn[at].name));
     fill(this.legend, keys);
+    this.tell();
+  }
+
+  /** Say where the open head looks; of a difference, nothing. */
+  tell() {
+    const { opened, summary } = this.heads;
+    fill(this.looks, !summary.differs && whereItLooks(this.t, opened, this.arcs));
   }
 
   // The button that keeps the arcs of a head, or lets go of them.
@@ -84,6 +92,7 @@ export class HeadArcs {
         if (!isSeen) frame.scrollTop = place.top - clientHeight / 2;
       }
       arcs.turn();
+      this.tell();
     });
   }
 }

@@ -246,7 +246,8 @@ class Heads {
     ]);
     if (signal.aborted) return;
     const [entropy, distance, received] = range(3).map((at) => rowAt(along.values, at, length));
-    const query = within(Number(state.query ?? tellingQuery(values, length)) || 0, length);
+    const telling = tellingQuery(values, summary.tokens, summary.roles[layer][head]);
+    const query = within(Number(state.query ?? telling) || 0, length);
     const row = rowAt(values, query, length);
     const key = within(Number(state.key ?? largestAt(row)) || 0, length);
     remember({ layer, head });

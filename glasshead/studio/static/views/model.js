@@ -67,7 +67,8 @@ class Model {
 
   async start() {
     const { t } = this;
-    const help = element("p.quiet.help", { id: "model-help" }, t("model.help"));
+    const keyboard = element("span.help", t("model.keyboard"));
+    const help = element("p.quiet", { id: "model-help" }, t("model.help"), " ", keyboard);
     fill(
       this.frame,
       this.text.element,

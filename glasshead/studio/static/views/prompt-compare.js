@@ -1,13 +1,15 @@
-// A prompt compared with another one: what the model predicts after both, how its logits change, and
-// the heads that wrote the change. A is the prompt of the view, B the other.
+// A prompt compared with another one: where the heads look in it, what the model predicts after both,
+// and the heads that wrote the change. A is the prompt of the view, B the other.
+import { Arcs } from "../arcs.js";
 import { signed } from "../diverging.js";
 import { button, capitalized, element, fill } from "../dom.js";
 import { decimal, weight } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { Waterfall } from "../parts/waterfall.js";
-import { linkTo } from "../selection.js";
+import { linkTo, Selection } from "../selection.js";
 import { TypedText } from "../typed-text.js";
 
+/** @import { ArcHead } from "../arcs.js" */
 /** @import { Parts } from "../parts/waterfall.js" */
 /** @import { Head } from "../selection.js" */
 /** @import { Parameters } from "../source.js" */
@@ -16,10 +18,10 @@ import { TypedText } from "../typed-text.js";
 /**
  * What the studio says of two prompts: of each number, that of A and that of B; and of the logit of
  * A's most likely candidate, less that of B's where it is another, the parts that heads wrote, or
- * why these are not known.
+ * why these are not known; and the tokens of B as running text.
  * @typedef {{candidates: {text: string, logit: [number, number], p: [number, number]}[],
  *   of: string, against: string | null, logit: [number, number], changed: Parts | null,
- *   refused: string | null}} Told
+ *   refused: string | null, running: string[]}} Told
  */
 
 export class PromptCompare {
@@ -33,6 +35,13 @@ export class PromptCompare {
     this.stop = button(t("heads.stop"), () => this.end());
     this.element = element("div.compare-with");
     this.panel = element("div.change");
+    // The tokens of B, and the weights of the heads whose arcs are shown.
+    this.words = /** @type {string[]} */ ([]);
+    this.heads = /** @type {ArcHead[]} */ (null);
+    this.arcs = new Arcs(t, new Selection(() => {}));
+    this.arcs.selection.on(() => this.tell());
+    this.why = element("p.why");
+    this.sentence = element("div.other");
     this.layOut();
   }
 
@@ -44,6 +53,7 @@ export class PromptCompare {
     const { context, text } = this.prompt;
     fill(text.label, context.t("prompt.text"), this.isOn && " (A)");
     fill(this.element, this.isOn ? [this.text.element, this.stop] : this.ask);
+    fill(this.sentence, this.isOn && [this.arcs.element, this.why]);
   }
 
   /** Begin with the same prompt less a word, in whose place another may be written. */
@@ -72,10 +82,33 @@ export class PromptCompare {
     return text.ask(async (signal) => {
       const asked = { ...params, minus: text.words };
       const told = await prompt.context.source.json("prompt/compared", asked, { signal });
+      await this.read(signal);
+      this.words = told.running;
       text.tell(null);
       const href = linkTo("heads", { said: prompt.text.text, minussaid: text.text });
       render(changeOf(prompt, told, href), panel);
     });
+  }
+
+  /** Read the weights in B of the heads whose arcs are shown. @param {AbortSignal} signal */
+  async read(signal) {
+    if (this.isOn) this.heads = await this.prompt.shownHeads(signal, this.text.text);
+  }
+
+  /** Show the arcs of the same token, or else of that as far from the end. */
+  follow() {
+    const { heads, words } = this;
+    if (!this.isOn || !heads) return;
+    const { query, words: others } = this.prompt.arcs;
+    const isSame = words[query] === others[query];
+    const place = isSame ? query : Math.max(0, query + words.length - others.length);
+    this.arcs.show(words, heads, place);
+    this.tell();
+  }
+
+  tell() {
+    this.arcs.turn();
+    fill(this.why, this.prompt.whereItLooks("B", this.arcs));
   }
 }
 
@@ -91,16 +124,8 @@ function changeOf(prompt, told, href) {
   const places = { text: of, against, first, second };
   return html`<section class="likely" data-panel="" aria-label=${t("prompt.change")}>
       <h2>${t("prompt.change")}</h2>
-      <p class="quiet">${t("prompt.change.told")}</p>
       <table class="bars pair">
         <thead>
-          <tr>
-            <td />
-            <th scope="col">
-              ${t("prompt.probabilities")} <span class="swatch" />A <span class="swatch less" />B
-            </th>
-            <th scope="colgroup" colspan="3">${t("prompt.logits")}</th>
-          </tr>
           <tr>
             <td />
             <td />
@@ -134,8 +159,8 @@ function changeOf(prompt, told, href) {
 }
 
 /** @param {Told["candidates"][number]} each @param {number} longest */
-function rowOf({ text, logit, p }, longest) {
-  const change = logit[0] - logit[1];
+function rowOf({ text, p }, longest) {
+  const change = p[0] - p[1];
   return html`<tr>
     <th scope="row"><span class="token">${text}</span></th>
     <td>
@@ -143,12 +168,12 @@ function rowOf({ text, logit, p }, longest) {
         (share, at) =>
           html`<span
             class=${at ? "bar plain less" : "bar plain"}
-            title=${`${"AB"[at]} ${weight(share)}`}
+            aria-hidden="true"
             style=${`--now: ${share / longest}`}
           />`,
       )}
     </td>
-    ${logit.map((one) => html`<td class="number" data-value=${one}>${decimal(one, 2)}</td>`)}
-    <td class="number difference" data-value=${change}>${signed(change, 2)}</td>
+    ${p.map((share) => html`<td class="number" data-value=${share}>${weight(share)}</td>`)}
+    <td class="number difference" data-value=${change}>${signed(change, 4)}</td>
   </tr>`;
 }

@@ -51,7 +51,7 @@ export class Example {
     const aside = element("aside", panel, likely, element("p.quiet", how), commands);
     const all = element("section.all", panel, element("h2", t("prompt.every")), whole);
     this.parts = [sentence, likely, all];
-    fill(frame, text.element, element("div.stage", sentence, aside, all));
+    fill(frame, element("div.texts", text.element), element("div.stage", sentence, aside, all));
     await this.ask();
   }
 

@@ -105,7 +105,14 @@ class Prompt {
     const clicks = element("div.clicks", mode, this.undoing);
     this.stage = element(
       "div.stage",
-      element("div.sentence", panel, this.arcs.element, this.why, this.legend),
+      element(
+        "div.sentence",
+        panel,
+        this.arcs.element,
+        this.why,
+        this.compare.sentence,
+        this.legend,
+      ),
       this.beside,
       element("section.all", panel, clicks, this.heads, this.away),
     );
@@ -188,9 +195,9 @@ class Prompt {
 
   // The heads whose arcs are shown, with their weights.
   /** @param {AbortSignal} signal @returns {Promise<ArcHead[]>} */
-  async shownHeads(signal) {
+  async shownHeads(signal, text = this.text.text) {
     const { shown, t } = this;
-    const params = { text: this.text.text, without: this.state.without, heads: listed(shown) };
+    const params = { text, without: this.state.without, heads: listed(shown) };
     const { source } = this.context;
     const { values } = await source.numbers("prompt/weights", params, { signal });
     const size = values.length / shown.length;
@@ -208,7 +215,7 @@ class Prompt {
     const about = predicts === "tokens" ? running.length - 1 : tokens.indexOf(blank);
     const query = about < 0 ? null : about;
     this.arcs.show(running, heads, wholeNumber(this.state.query, query));
-    fill(this.legend, this.compare.isOn && "A: ", keysOf(heads));
+    fill(this.legend, keysOf(heads));
     this.tell();
     const { arcs, predicted, stage, why } = this;
     const card = [arcs.element, predicted];
@@ -252,14 +259,21 @@ class Prompt {
 
   tell() {
     const { arcs, t } = this;
-    const last = this.shown.at(-1);
-    const [layer, head] = last;
+    const [layer, head] = this.shown.at(-1);
     const { query } = arcs;
     const { key } = arcs.strongest();
     const href = linkTo("heads", { said: this.text.text, layer, head, query, key });
     const link = element("a.more", { href }, t("prompt.map"));
-    const isAway = placeOf(this.without, last) >= 0;
-    fill(this.why, whereItLooks(t, last, arcs, isAway), " ", link);
+    fill(this.why, this.whereItLooks("A", arcs), " ", link);
+    this.compare.follow();
+  }
+
+  // The sentence about a prompt, which is named where there are two.
+  /** @param {string} name @param {Arcs} arcs */
+  whereItLooks(name, arcs) {
+    const last = this.shown.at(-1);
+    const told = whereItLooks(this.t, last, arcs, placeOf(this.without, last) >= 0);
+    return this.compare.isOn ? `${name}${this.t("shell.colon")}${told}` : told;
   }
 
   chosen(/** @type {Head} */ head) {
@@ -274,7 +288,7 @@ class Prompt {
     delete frame.dataset.drawn;
     const signal = this.newWeights();
     try {
-      const shown = await this.shownHeads(signal);
+      const [shown] = await Promise.all([this.shownHeads(signal), this.compare.read(signal)]);
       if (!signal.aborted) this.draw(shown);
     } catch (error) {
       context.failed(error);

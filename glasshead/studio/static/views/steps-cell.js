@@ -15,6 +15,7 @@ import { Refused, newest } from "../source.js";
 import { shortWeight } from "./steps-layout.js";
 import { Practice } from "./steps-practice.js";
 import { othersOf, traitsOf } from "./steps-row.js";
+import { shiftOf } from "./steps-sums.js";
 import { Walk } from "./steps-walk.js";
 
 /** @import { Context } from "../app.js" */
@@ -107,7 +108,8 @@ export class CellOfModel {
     this.drawStrip(told);
     this.walk.show(row);
     const rows = () => this.rows(told, row);
-    this.practice.show({ row, rows, whole: () => this.whole(told, row) });
+    const select = (/** @type {number} */ of) => this.ask({ query: of, key: null });
+    this.practice.show({ row, rows, select, whole: () => this.whole(told, row) });
     fill(this.numbers, this.table(told, row));
     const { practice } = this;
     this.context.picture(() => ({ parts: [this.title, this.facts, practice.shown] }));
@@ -254,8 +256,14 @@ function weightCell(/** @type {number} */ value) {
 
 /** @param {any} told @param {import("../app.js").Translate} t @returns {Row} */
 function rowOfModel(told, t) {
+  const shift = shiftOf(told.largest);
+  // The studio's powers are relative to the largest one.
+  const scale = Math.exp(told.largest - shift);
   return {
     ...told,
+    shift,
+    total: told.total * scale,
+    rest: told.rest && { ...told.rest, power: told.rest.power * scale },
     ...traitsOf(told.normalizer.toLowerCase()),
     isProduct: told.is_product,
     normalizer: told.sink === null ? told.normalizer : t("cell.sink", { sink: decimal(told.sink) }),

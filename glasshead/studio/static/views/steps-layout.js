@@ -13,9 +13,10 @@ import { othersOf } from "./steps-row.js";
 /** @typedef {{x: number, width: number}} Column */
 /** @typedef {ReturnType<typeof layoutOf>} Layout */
 
-// Heights: the query before it slides, the first line, a vector, and what is below the lines.
-export const HOME = 30;
-const TOP = 66;
+// Heights: the query before it slides, titles, the first line, a vector, and what is below the lines.
+export const HOME = 5;
+export const TITLES = 48;
+const TOP = 60;
 export const VECTOR = 24;
 const FOOT = 60;
 const BELOW = 18;
@@ -101,7 +102,7 @@ export function layoutOf(width, { q, context }, count, longest, high) {
 }
 
 /** @param {Row} row @param {Frame[]} frames @param {Translate} t */
-export function lanesOf({ keys, rest, largest }, frames, t) {
+export function lanesOf({ keys, rest, shift }, frames, t) {
   /** @param {number} [key]  Of frames of the others it is none */
   const timesOf = (key) => {
     const [scoreAt, mixAt] = ["score", "mix"].map((phase) => {
@@ -112,7 +113,7 @@ export function lanesOf({ keys, rest, largest }, frames, t) {
   };
   const own = keys.map((key, place) => {
     const { word, v, weight, masked } = key;
-    const power = masked === null ? 0 : Math.exp(masked - largest);
+    const power = masked === null ? 0 : Math.exp(masked - shift);
     return { word, key, v, weight, power, ...timesOf(place) };
   });
   if (!rest) return own;

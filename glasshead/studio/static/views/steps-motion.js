@@ -55,12 +55,13 @@ function drawPowers(stage, { key, power }, y, part) {
   if (!key || key.masked === null) return;
   const { scores, weights } = stage.layout.columns;
   const from = Math.max(scores.x, stage.xOf(stage.scoreNow(key)));
-  const to = weights.x + stage.barOf(power / stage.mostPower) / 2;
-  const color = weightColor(0.2 + 0.8 * power);
+  const share = power / stage.mostPower;
+  const to = weights.x + stage.barOf(share) / 2;
+  const color = weightColor(0.2 + 0.8 * share);
   for (const at of range(DROPS)) {
     const own = ease((part - at * 0.08) / 0.6);
     const middle = y + stage.layout.lane / 2;
-    drop(stage, between(from, to, own), middle, 1 + 4.5 * Math.sqrt(power), color, shown(own));
+    drop(stage, between(from, to, own), middle, 1 + 4.5 * Math.sqrt(share), color, shown(own));
   }
 }
 

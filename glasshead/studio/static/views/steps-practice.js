@@ -8,9 +8,10 @@ import { Unreachable } from "../source.js";
 /** @import { Walk } from "./steps-walk.js" */
 
 /**
- * What there is to practice on: the row of the query that is shown, with rows of others; where it
- * has no more than some keys, all of them are to be asked for.
- * @typedef {{row: Row, rows: () => Row[] | Promise<Row[]>, whole?: () => Promise<Row>}} Material
+ * What there is to practice on: the row of the query that is selected, with rows of others after it,
+ * which can be selected; where it has no more than some keys, all of them are to be asked for.
+ * @typedef {{row: Row, rows: () => Row[] | Promise<Row[]>, select: (query: number) => void,
+ *   whole?: () => Promise<Row>}} Material
  */
 
 /**

@@ -29,8 +29,8 @@ export class Predict {
   constructor(/** @type {Context} */ { t, signal }) {
     this.t = t;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
-    this.key = "";
     this.questions = /** @type {Question[]} */ ([]);
+    this.begin(0);
     takeTurns(this.element, signal, (by) => this.turn(by));
   }
 
@@ -46,14 +46,26 @@ export class Predict {
 
   async show(/** @type {Material} */ material) {
     this.material = material;
+    // The row of a round has been selected by it.
+    if (JSON.stringify(material.row) === JSON.stringify(this.question?.row)) return this.draw();
     const rows = await material.rows();
     if (material !== this.material) return;
     this.questions = questionsOf(rows);
-    const key = JSON.stringify(
-      rows.map(({ keys }) => keys.map(({ weight, word }) => [word, weight])),
-    );
-    if (key !== this.key) this.begin(0);
-    this.key = key;
+    this.begin(0);
+    this.next();
+  }
+
+  /** What is asked, or was asked last. @returns {Question | undefined} */
+  get question() {
+    const { before, told, isDone, questions } = this;
+    return questions[(before + told.length - Number(isDone)) % questions.length];
+  }
+
+  /** Go on to a round, whose query is selected everywhere. */
+  next() {
+    this.hide();
+    const { query } = this.question?.row ?? this.material.row;
+    if (query !== this.material.row.query) this.material.select(query);
     this.draw();
   }
 
@@ -80,15 +92,14 @@ export class Predict {
   }
 
   draw() {
-    const { t, questions, told, rounds } = this;
+    const { t, rounds } = this;
     if (!rounds) {
       render(html`<p class="said">${t("predict.none")}</p>`, this.element);
       return;
     }
-    const question = questions[(this.before + told.length) % questions.length];
     const { count, said, shown, next, go, sums } = this.isDone
       ? this.result()
-      : this.round(question);
+      : this.round(this.question);
     this.go = go;
     const parts = html`
       <div class="told">
@@ -119,9 +130,8 @@ export class Predict {
       this.revealed += 1;
       if (isWhole) {
         told.push({ guess, off, row, key });
-        this.hide();
-      }
-      this.draw();
+        this.next();
+      } else this.draw();
     };
     return {
       count: t("predict.round", { round: told.length + 1, of: rounds }),
@@ -236,7 +246,7 @@ export class Predict {
       next: "again",
       go: () => {
         this.begin(this.before + told.length);
-        this.draw();
+        this.next();
       },
       sums: "",
     };
@@ -288,7 +298,7 @@ function stepsOf(row, place) {
 /** The sum of the powers of all keys, the largest ones first. @param {Row} row @returns {Part[]} */
 function sumLine(row) {
   const open = openPlaces(row).map((place) => row.keys[place].masked);
-  const powers = open.map((score) => Math.exp(score - row.largest));
+  const powers = open.map((score) => Math.exp(score - row.shift));
   const shown = powers.length > TERMS ? largestFirst(powers, Number) : powers;
   const terms = shown.slice(0, TERMS);
   const others = row.total - sum(terms);

@@ -1,7 +1,7 @@
 // One query on its way to its context: what the walk shows in each of its frames, in numbers, in a
 // line and in a sentence.
 import { decimal, largestFirst, range, sum } from "../numbers.js";
-import { factor, joined, product } from "./steps-sums.js";
+import { factor, joined, powerOf, product, shiftOf } from "./steps-sums.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Part, StepsData } from "./steps-sums.js" */
@@ -30,8 +30,8 @@ import { factor, joined, product } from "./steps-sums.js";
  * @property {number | null} sink  The score of what takes a part of the weight
  * @property {boolean} isProduct  Whether a score is q · k
  * @property {number} hidden  Keys that the mask hides, of all
- * @property {number} largest  Score
- * @property {number} total  Of the powers of e
+ * @property {number} shift  What is subtracted from all scores before they become powers of e
+ * @property {number} total  Of these powers
  * @property {string[]} changes  The steps between scores and weights that change a number
  * @property {number} [decimals]  The most of a number
  */
@@ -63,7 +63,7 @@ export function rowOf(data, query, normalizer) {
   const { matrices, words, beta, decimals } = data;
   const masked = matrices.masked[query];
   const seen = masked.filter((score) => score !== null);
-  const largest = Math.max(...seen);
+  const shift = shiftOf(Math.max(...seen));
   const sink = data.normalizer === "softmax-one" ? 0 : null;
   const powers = sink === null ? seen : [...seen, sink];
   const hidden = masked.length - seen.length;
@@ -92,8 +92,8 @@ export function rowOf(data, query, normalizer) {
     sink,
     isProduct: true,
     hidden,
-    largest,
-    total: sum(powers.map((score) => Math.exp(score - largest))),
+    shift,
+    total: sum(powers.map((score) => Math.exp(score - shift))),
     changes: [...(beta === 1 ? [] : ["scaled"]), ...(hidden ? ["masked"] : [])],
     decimals: decimals.sums,
   };
@@ -128,6 +128,9 @@ export function sentenceOf(row, { phase, rest }, t) {
   const ends = { word: row.word, count: row.q.length, normalizer: row.normalizer };
   const numbers = { beta: decimal(row.beta, row.decimals), cap: row.softcap, hidden: row.hidden };
   const said = t(`walk.${name}`, { ...ends, ...numbers });
+  if (phase === "power" && row.shift) {
+    return `${said} ${t("steps.shifted", { largest: decimal(row.shift, row.decimals) })}`;
+  }
   return rest ? `${said} ${t(`walk.${phase}.rest`, { count: othersOf(row.rest) })}` : said;
 }
 
@@ -138,9 +141,9 @@ export function lineOf(row, { phase, key, rest }) {
   if (rest) return ["Σ p·v = ", row.rest.weight, "·", ...vector(row.rest.mean)];
   const byWeight = largestFirst(row.keys, ({ weight }) => weight);
   // The power of the largest score less itself is 1.
-  const told = byWeight[Number(phase === "power" && byWeight[1]?.weight > 0)];
+  const told = byWeight[Number(phase === "power" && row.shift && byWeight[1]?.weight > 0)];
   const one = row.keys[key] ?? told;
-  const power = Math.exp(one.masked - row.largest);
+  const power = Math.exp(one.masked - row.shift);
   if (phase === "dropped") return [`p(${one.word}) = `, one.weight];
   if (phase !== "scaled" && idleOf(row).includes(phase)) {
     // A mask comes after a bias.
@@ -154,7 +157,7 @@ export function lineOf(row, { phase, key, rest }) {
     capped: () => [row.softcap, "·tanh(", one.scaled, " / ", row.softcap, ") = ", one.capped],
     biased: () => [`s(${one.word}) = `, one.capped, " + ", ...factor(one.bias), " = ", one.masked],
     masked: () => [`s(${hiddenOf(row)}) → −∞`],
-    power: () => ["e", { up: [one.masked, " − ", ...factor(row.largest)] }, " = ", power],
+    power: () => [...powerOf(one.masked, row.shift), " = ", power],
     weights: () => {
       const share = row.isExponential ? [power, " / ", row.total, " = "] : [];
       return [`p(${one.word}) = `, ...share, one.weight];

@@ -9,6 +9,7 @@ import {
   CLOSE,
   HOME,
   ROOMY,
+  TITLES,
   VECTOR,
   between,
   ease,
@@ -178,21 +179,20 @@ export class Stage {
   }
 
   drawTitles() {
-    const { t, pen, begins, time, layout } = this;
+    const { t, pen, begins, time, layout, row } = this;
     const { keys, scores, weights, values } = layout.columns;
-    const stages = ["scaled", "capped", "biased", "masked"].filter((name) => begins[name] <= time);
-    const score = stages.at(-1) === "masked" ? "masked" : stages.length ? "scaled" : "scores";
+    const score = begins.scaled <= time ? "scaled" : "scores";
     const isPower = begins.power <= time && time < begins.weights;
     /** @type {[Column, string][]} */
     const titles = [
       [keys, t("steps.keys")],
       [scores, t(`steps.${score}`)],
-      [weights, isPower ? "exp(s)" : t("steps.weights")],
+      [weights, isPower ? (row.shift ? "exp(s − m)" : "exp(s)") : t("steps.weights")],
       [values, t("steps.values")],
     ];
     pen.font = `600 12px ${this.letters}`;
     for (const { title, ...place } of placeTitles(pen, titles, layout.width)) {
-      this.write(title, place.x, 12, { ...place, fill: "quiet", weight: 600 });
+      this.write(title, place.x, TITLES, { ...place, fill: "quiet", weight: 600 });
     }
   }
 
@@ -371,7 +371,8 @@ export class Stage {
     this.box(weightColor(lane.weight), x, y + layout.inset, now, layout.bar);
     const isWeight = this.phase("weights") > 0.5;
     if (!isWeight && this.phase("power") < 0.5) return;
-    const told = shortWeight(isWeight ? lane.weight : lane.power, layout.isNarrow ? 2 : 3);
+    const number = isWeight ? lane.weight : lane.power;
+    const told = number < 10 ? shortWeight(number, layout.isNarrow ? 2 : 3) : short(number);
     this.writeNumber(told, layout.columns.weights, y, isWeight ? 600 : 400);
   }
 

@@ -104,6 +104,17 @@ export function partElements(parts, decimals, make = element) {
   });
 }
 
+/** What is subtracted from all scores, so that their powers of e are not too large to read. */
+export const shiftOf = (/** @type {number} */ largest) =>
+  Math.abs(largest) > LARGEST_EXPONENT ? largest : 0;
+
+// A power of e, as it is written.
+/** @param {number} score @param {number} shift @returns {Part[]} */
+export const powerOf = (score, shift) => [
+  "e",
+  { up: [score, ...(shift ? [" − ", ...factor(shift)] : [])] },
+];
+
 // The scores of a row: all, those of keys that are not hidden, and what powers of e are relative to.
 /** @param {StepsData} data @param {number} row */
 function scoresOf({ matrices, normalizer }, row) {
@@ -111,7 +122,7 @@ function scoresOf({ matrices, normalizer }, row) {
   const keys = range(all.length).filter((key) => all[key] !== null);
   const seen = keys.map((key) => all[key]);
   const largest = Math.max(...seen);
-  const shift = Math.abs(largest) > LARGEST_EXPONENT ? largest : 0;
+  const shift = shiftOf(largest);
   // SoftmaxOne has a score more, which is not in the row.
   const shared = normalizer === "softmax-one" ? [0, ...seen] : seen;
   return { all, keys, seen, largest, shift, shared };
@@ -133,8 +144,6 @@ function filling(data, { all, keys, seen, largest, shift, shared }, cell, cells)
     cells.push(`${matrix}.${line}.${at}`);
     return matrices[matrix][line][at];
   };
-  /** @param {number} score @returns {Part[]} */
-  const power = (score) => ["e", { up: [score, ...(shift ? [" − ", ...factor(shift)] : [])] }];
   // Sparse normalizers leave scores out.
   const above = seen.filter((_, at) => matrices.weights[row][keys[at]] > 0);
   return {
@@ -165,8 +174,8 @@ function filling(data, { all, keys, seen, largest, shift, shared }, cell, cells)
     score: () => take("masked", row, column) ?? "−∞",
     seen: () => seen.flatMap((each, at) => (at ? [", ", each] : each)),
     largest: () => largest,
-    powers: () => joined(shared.map(power)),
-    power: () => power(all[column]),
+    powers: () => joined(shared.map((each) => powerOf(each, shift))),
+    power: () => powerOf(all[column], shift),
     total: () => sum(shared.map((each) => Math.exp(each - shift))),
     share: () => Math.exp(all[column] - shift),
     inverse: () => ["e", { up: [-all[column]] }],

@@ -131,7 +131,9 @@ class Steps {
     for (const name of PLACES) delete chosen[name];
     const data = await source.json("steps", chosen, { signal });
     if (signal.aborted) return;
-    this.draw(data, Number(query) in data.words ? Number(query) : data.query);
+    // Of a query that is selected meanwhile, the numbers are here.
+    const newest = Number(this.state.query);
+    this.draw(data, newest in data.words ? newest : data.query);
     // While a slider moves, the numbers follow the walk in the next frame; the words wait.
     const isMoving = this.isStale;
     if (isMoving) await new Promise(requestAnimationFrame);
@@ -192,7 +194,11 @@ class Steps {
     const row = (/** @type {number} */ of) => rowOf(data, of, normalizer ?? data.normalizer);
     const own = row(query);
     this.walk.show(own);
-    this.practice.show({ row: own, rows: () => range(words.length).map(row) });
+    this.practice.show({
+      row: own,
+      rows: () => range(words.length).map((at) => row((query + at) % words.length)),
+      select: (of) => this.settings.explain(of),
+    });
   }
 
   /** Draw the matrices, and the sum of the cell that is shown. */
