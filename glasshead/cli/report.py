@@ -106,7 +106,8 @@ def _print_gaps(made: "Report", text: str, say: "Say") -> None:
     from glasshead.studio.shell import words
 
     if made.sample.origin != "given":
-        origin = words(say.language)[f"shell.origin.{made.sample.origin}"]
+        name, said = f"shell.origin.{made.sample.origin}", words(say.language)
+        origin = said.get(f"{name}.why", said[name])
         print_stderr(origin.format(why=say.translated(made.sample.why)))
     for view, why in made.refused.items():
         print_stderr(say("It has no view {view}: {why}", view=view, why=say.translated(why)))

@@ -73,9 +73,12 @@ WORDS = {
     "shell.file": _("or a text file"),
     "shell.read": _("Read"),
     "shell.origin.held_out": _("This text is from the held-out data of this training run."),
-    "shell.origin.own": _("This is a built-in text, because a model folder has no held-out data."),
+    "shell.origin.own": _("Example text"),
+    "shell.origin.own.why": _(
+        "This is an example text, because a model folder has no held-out data."
+    ),
     "shell.origin.unreadable": _(
-        "This is a built-in text, because the held-out data of this training run cannot be "
+        "This is an example text, because the held-out data of this training run cannot be "
         "read: {why}"
     ),
     "shell.large": _(

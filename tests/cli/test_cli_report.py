@@ -88,7 +88,7 @@ def test_where_what_was_held_out_is_gone_it_says_so(command, place):
     outcome = command("report", "run", "--html", "out.html")
     assert outcome.code == 0
     assert (
-        f"This is a built-in text, because the held-out data of this training run cannot be read: "
+        f"This is an example text, because the held-out data of this training run cannot be read: "
         f"there is no file {place / 'data.txt'}. Check its name.\n"
     ) in outcome.err
     assert " tokens of the text.\n" in outcome.err

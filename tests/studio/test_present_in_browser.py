@@ -19,7 +19,7 @@ PANELS = {
     "model": [".whole", "aside", ".sentence"],
     "atlas": [".layout"],
     "alignment": [".bands", ".heat", ".candidates"],
-    "picture": [".photo", ".all"],
+    "picture": [".all"],
     "training": [".standing", "figure >> nth=0", "figure >> nth=1"],
 }
 # Others follow in the view "training".
@@ -66,12 +66,12 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         expect(seen(page)).to_have_count(1 + is_beside)
         box = page.locator(".presented").bounding_box()
         # It has the width of the page, and begins at its top.
-        assert box["width"] > (700 if view == "picture" or is_beside else 1500)
+        assert box["width"] > (700 if is_beside else 1500)
         assert box["y"] < 300
         assert look.overflow() == 0
         place = page.locator(".presenting [role=status]").inner_text()
-        if view == "atlas":
-            # It has one panel, which needs no number, and leads nowhere.
+        if len(PANELS[view]) == 1:
+            # One panel needs no number, and leads nowhere.
             assert place == ""
             expect(page.get_by_role("button", name="step or panel")).to_have_count(0)
             continue
@@ -149,15 +149,19 @@ def test_every_panel_fits_a_projector(looking, urls, place):
     look = looking(urls(view), width=1920, height=1080)
     page = presented(look, f"#{place}{text}")
     place = page.locator(".presenting [role=status]")
-    if view == "atlas":
-        # Its only panel has no number.
+    first = 1
+    if view in ("atlas", "picture", "steps"):
+        # An only panel has no number, nor has that of a walk.
         expect(place).to_have_text("")
         assert look.overflow() == look.overflow_below() == 0
-        return
+        if view != "steps":
+            return
+        page.keyboard.press("PageDown")
+        first = 2
     count = int(place.inner_text().split("/")[1])
     assert count >= 2
-    for at in range(count):
-        expect(place).to_have_text(f"Panel {at + 1} / {count}")
+    for at in range(first, count + 1):
+        expect(place).to_have_text(f"Panel {at} / {count}")
         assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("PageDown")
 
@@ -232,8 +236,13 @@ def test_what_an_exercise_hides_is_not_a_panel(looking, serving):
     page.wait_for_selector(".predict .bars")
     expect(page.locator(".presenting [role=status]")).to_have_text("")
     page.get_by_text("Watch", exact=True).click()
+    # A walk has its own number, and that of its panel would be taken for it.
+    expect(page.locator(".player output")).to_contain_text("Frame 1 / ")
+    expect(page.locator(".presenting [role=status]")).to_have_text("")
+    page.get_by_label("Frame", exact=True).press("End")
+    page.keyboard.press("PageDown")
     # The walk, the numbers, and a panel for each section of the explanation.
-    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 1 / 10")
+    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 2 / 10")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +254,6 @@ def test_sections_of_the_explanation_fit_a_projector(looking, serving, width, he
     look = looking(serving().url, width=width, height=height)
     page = presented(look, place)
     turned = page.locator(".presenting [role=status]")
-    expect(turned).to_have_text("Panel 1 / 10")
     for at in range(2, 11):
         page.get_by_role("button", name="Next step or panel").click()
         expect(turned).to_have_text(f"Panel {at} / 10")
@@ -437,6 +445,26 @@ def test_the_roles_of_a_head_are_presented_with_its_name(looking, urls):
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     expect(page.locator(".which:visible")).to_have_text("Layer 1, head 2")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (1920, 1080)])
+def test_charts_that_belong_together_are_one_panel(looking, urls, width, height):
+    look = looking(urls("training"), width=width, height=height)
+    page = presented(look, "#training")
+    shown = {
+        0: [],
+        1: ["Loss"],
+        2: ["Validation: accuracy", "Learning rate"],
+        3: ["Lowest entropy of any head", "Entropy, as a share of its maximum"],
+        4: ["Highest score of any head", "Maximum score"],
+    }
+    for titles in shown.values():
+        expect(page.locator("figure:visible :is(h2, h3)")).to_have_text(titles)
+        plots = [one.bounding_box() for one in page.locator(".plot:visible").all()]
+        assert all(plot["height"] > 0.5 * height for plot in plots)
+        assert sum(plot["width"] for plot in plots) > 0.9 * width or not plots
+        assert look.overflow() == look.overflow_below() == 0
+        page.keyboard.press("ArrowRight")
 
 
 def test_alarms_that_are_folded_are_no_panel(looking, urls):

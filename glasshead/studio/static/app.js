@@ -232,7 +232,7 @@ export class Page {
     try {
       fill(this.loaded, this.described(own, await this.source.json("prompt/model")));
     } catch {
-      // What cannot be opened is told of by the view.
+      // The view reports what cannot be opened.
     }
   }
 
@@ -438,7 +438,7 @@ export class Page {
   }
 }
 
-/** Let code that did not arrive be told of as a studio that is away. @returns {never} */
+/** Report code that did not arrive as a studio that is away. @returns {never} */
 function unreached() {
   throw new Unreachable("");
 }

@@ -101,7 +101,7 @@ export class Chart {
       this.crossHair,
     );
     const parts = [element(heading, title), this.legend, this.frame, this.readout];
-    this.element = element("figure", { "data-panel": "" }, parts);
+    this.element = element("figure", parts);
     new ResizeObserver(() => this.draw()).observe(this.frame);
     cursor.charts.add(this);
   }

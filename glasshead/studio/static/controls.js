@@ -240,7 +240,7 @@ export class TextPicker {
     await this.send(text);
   }
 
-  /** Tell of a refusal beside the field, where another text may be chosen. @param {Error} error */
+  /** Show a refusal next to the field, where another text may be chosen. @param {Error} error */
   failed(error) {
     if (this.signal.aborted || !(error instanceof Refused)) {
       this.failedElsewhere(error);
@@ -265,6 +265,7 @@ export async function firstText({ source, state, t, sample }, told) {
 /** @param {HTMLElement} told @param {Translate} t @param {string} origin @param {string} why */
 export function tellOrigin(told, t, origin, why) {
   fill(told, origin === "given" ? null : t(`shell.origin.${origin}`, { why }));
+  told.title = origin === "own" ? t("shell.origin.own.why") : "";
   told.toggleAttribute("data-why", Boolean(why));
 }
 

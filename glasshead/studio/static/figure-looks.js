@@ -102,7 +102,7 @@ function frameNodes({ x, y, width, height }, out, line, { color, opacity }, rx) 
   return [svgNode("rect", { x: x - out, y: y - out, ...size, rx, fill: "none", ...stroke })];
 }
 
-// The shadows of a box that have no blur: a line beside it, or within.
+// The shadows of a box that have no blur: a line next to it, or within.
 /** @param {string} written @param {Box} box */
 function shadowNodes(written, { x, y, width, height }) {
   const shadow = /(\w+\([^)]*\)) (-?[\d.]+)px (-?[\d.]+)px 0px 0px( inset)?/g;

@@ -33,7 +33,7 @@ const LOOKS = {
   "shape-rendering": "auto",
 };
 
-// Parts of the page below one another, or beside one another.
+// Parts of the page below one another, or next to one another.
 /** @param {Element[]} parts @returns {Figure} */
 export function figureOf(parts, beside = false) {
   const figures = parts.map(photograph).filter(({ width }) => width > 0);

@@ -89,9 +89,12 @@ export class Presentation {
       panel.classList.toggle("presented", each === shown && !this.fitting),
     );
     const place = { at: shown + 1, of: panels.length };
-    fill(this.place, panels.length > 1 && page.t("present.panel", place));
-    const leadsBack = shown > 0 || this.isTaken("canturn", -1);
-    const leadsOn = shown < panels.length - 1 || this.isTaken("canturn", 1);
+    const turns = [-1, 1].map((by) => this.isTaken("canturn", by));
+    // A walk has its own number.
+    const isWalk = turns.includes(true);
+    fill(this.place, panels.length > 1 && !isWalk && page.t("present.panel", place));
+    const leadsBack = shown > 0 || turns[0];
+    const leadsOn = shown < panels.length - 1 || turns[1];
     this.back.hidden = this.on.hidden = panels.length < 2 && !leadsBack && !leadsOn;
     // A disabled button would lose the focus.
     this.back.ariaDisabled = String(!leadsBack);

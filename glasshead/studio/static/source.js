@@ -158,11 +158,11 @@ export function keep(where, name, value) {
   try {
     window[where].setItem(name, value);
   } catch {
-    // A browser that keeps nothing is asked, and told, again.
+    // A browser that keeps nothing is asked again.
   }
 }
 
-// Let an abort be one, and any other failure to reach the server be told as such.
+// Let an abort be one, and any other failure to reach the server be reported as such.
 /** @param {Error} error @returns {never} */
 function unreached(error) {
   throw error.name === "AbortError" ? error : new Unreachable(String(error));

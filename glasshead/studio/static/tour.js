@@ -78,12 +78,13 @@ export class Tour {
     const { page, stops, at } = this;
     const { place, says } = stops[at];
     const said = typeof says === "string" ? says : (says[page.language] ?? says.en);
-    const [back, on] = ["tour.back", "tour.on"].map((name) => page.t(name));
+    const on = page.t("tour.on");
     // Arrows alone are those of what the page shows.
     const next = button(`${on} →`, () => this.go(at + 1));
-    Object.assign(next, { ariaLabel: on, disabled: !(at + 1 in stops) });
-    const previous = button("←", () => this.go(at - 1), back);
-    previous.disabled = !(at - 1 in stops);
+    next.ariaLabel = on;
+    next.disabled = !(at + 1 in stops);
+    const previous = button("←", () => this.go(at - 1), page.t("tour.back"));
+    previous.disabled = !at;
     const focused = [...this.element.querySelectorAll("button")].indexOf(
       /** @type {HTMLButtonElement} */ (document.activeElement),
     );
@@ -128,7 +129,7 @@ function partOf(stop) {
   if (typeof stop?.place !== "string" || !stop.place.startsWith("#")) return "place";
   const { says, panel = 1 } = stop;
   if (!Number.isInteger(panel) || panel < 1) return "panel";
-  const said = typeof says === "object" && says !== null ? Object.values(says) : [says];
+  const said = Object.values(typeof says === "string" ? [says] : (says ?? {}));
   const isSaid = said.every((each) => typeof each === "string" && each.trim());
   return said.length && isSaid ? null : "says";
 }

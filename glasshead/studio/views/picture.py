@@ -48,8 +48,7 @@ WORDS = {
     ),
     "picture.rollout": _("Rollout over all layers"),
     "picture.all": _("All heads, one row per layer"),
-    "picture.sums": _("Weight by kind of token: {sums}."),
-    "picture.largest": _("Largest weight of a patch"),
+    "picture.sums": _("Weight by kind of token"),
     "picture.table": _("Weight of each patch"),
 }
 

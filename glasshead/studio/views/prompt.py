@@ -395,9 +395,9 @@ def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, l
 def described(studio: Studio) -> dict[str, Any] | None:
     """Return what a studio's model is: its `name`, `layers`, `heads` and `parameters`.
 
-    The name is None for a model of this library's own, which the page names by its task. Numbers
-    of layers and heads are None if the model does not tell, or its layers differ. None if it
-    cannot be opened, which the views report.
+    The name is None for a model of this library's own and for a vision model, which the page names
+    by their tasks. Numbers of layers and heads are None if the model does not tell, or its layers
+    differ. None if it cannot be opened, which the views report.
     """
     try:
         subject = studio.subject
@@ -413,7 +413,8 @@ def described(studio: Studio) -> dict[str, Any] | None:
         layers, count = len(own), numbers.pop() if len(numbers) == 1 else None
         name = "Llama" if studio.subject.kind == "model" else None
     elif config is not None:
-        name = str(getattr(config, "model_type", "") or type(model).__name__)
+        if studio.subject.kind != "vision":
+            name = str(getattr(config, "model_type", "") or type(model).__name__)
         layers = getattr(config, "num_hidden_layers", None)
         count = getattr(config, "num_attention_heads", None)
     return {

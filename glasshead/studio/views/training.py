@@ -65,7 +65,7 @@ WORDS = {
     "training.figure.seconds": _("time taken"),
     "training.figure.speed": _("steps per second"),
     "training.figure.loss": _("training loss"),
-    "training.figure.best": _("best validation {name}, step {step}"),
+    "training.figure.best": _("best validation"),
     "training.figure.learning_rate": _("learning rate"),
     "training.smoothing": _("Smoothing"),
     "training.smoothing.none": _("none"),
@@ -279,6 +279,30 @@ def best_of(metrics: dict[str, Any]) -> dict[str, Any] | None:
     return {"step": step, "monitor": str(monitor), "value": value}
 
 
+def figures_of(
+    rows: LogRows, pace: dict[str, Any], best: dict[str, Any] | None, phase: Phase
+) -> dict[str, Any]:
+    """Return the last numbers of a run by name; None for one that it does not have.
+
+    >>> rows = LogRows(["loss"], [10, 20], [[3.0], [2.5]])
+    >>> figures = figures_of(rows, pace_of(rows, {}, {}), None, "going")
+    >>> figures["step"], figures["loss"], figures["best"]
+    (20, 2.5, None)
+    """
+    last = {name: rows.column(name)[1][-1:] for name in (_LOSS, _RATE)}
+    loss, rate = (as_json(values[0]) if values else None for values in last.values())
+    return {
+        "step": pace["step"],
+        "loss": loss,
+        "best": None if best is None else best["value"],
+        "learning_rate": rate,
+        "speed": pace["speed"],
+        "seconds": pace["seconds"],
+        # How long a run takes that does not go on is not known.
+        "left": None if phase == "quiet" else pace["left"],
+    }
+
+
 def _ended(
     rows: LogRows, steps: int | None, patience: int | None, metrics: dict[str, Any]
 ) -> Phase | None:
@@ -375,19 +399,20 @@ class TrainingLog:
         with self._lock:
             self._check_there()
             state = self._refreshed()
-            asked = f"{state} {smoothing} {span} {states}"
-            current = hashlib.sha256(asked.encode()).hexdigest()[:16]
             pace = self._pace(state)
             age = self._age()
+            phase = phase_of(pace, age)
+            asked = f"{state} {phase} {smoothing} {span} {states}"
+            current = hashlib.sha256(asked.encode()).hexdigest()[:16]
             status = {
                 "changed": current != version,
                 "version": current,
                 "age": round(age, 1),
-                "phase": phase_of(pace, age),
+                "phase": phase,
             }
             if current == version:
                 return status
-            data = self._all(pace, smoothing, span)
+            data = self._all(pace, phase, smoothing, span)
         curves = {
             name: other.curves(smoothing, span)
             for name, other in (others or {}).items()
@@ -398,10 +423,13 @@ class TrainingLog:
     def state(self) -> str | None:
         """Read the files that have changed; return what changes with them, None without a run."""
         with self._lock:
-            return self._refreshed() if self._run.config.exists() else None
+            if not self._run.config.exists():
+                return None
+            state = self._refreshed()
+            return f"{state} {phase_of(self._pace(state), self._age())}"
 
     def curves(self, smoothing: float, span: Span | None) -> dict[str, Any]:
-        """Return the curves of a run, as they were when its state was last asked for.
+        """Return the figures and curves of a run, as they were when its state was last asked for.
 
         Args:
             smoothing: β of the smoothed loss; 0 for none.
@@ -413,8 +441,11 @@ class TrainingLog:
                 name: measure["extreme"]
                 for name, measure in ({} if heads is None else heads["measures"]).items()
             }
+            pace = pace_of(rows, self._config.value, self._metrics.value)
+            best = best_of(self._metrics.value)
             return {
-                "step": rows.steps[-1] if rows.steps else 0,
+                "best": best,
+                "figures": figures_of(rows, pace, best, phase_of(pace, self._age())),
                 "charts": charts_of(rows, smoothing, span),
                 "columns": [] if heads is None else heads["columns"],
                 "extremes": extremes,
@@ -432,14 +463,18 @@ class TrainingLog:
             file.refresh()
         return repr([file.state for file in self._files])
 
-    def _all(self, pace: dict[str, Any], smoothing: float, span: Span | None) -> dict[str, Any]:
+    def _all(
+        self, pace: dict[str, Any], phase: Phase, smoothing: float, span: Span | None
+    ) -> dict[str, Any]:
         rows, (heads, raised) = self._rows.value, self._attention.value
         alarms = last_alarms(raised, heads)
         problems = [file.problem for file in self._files]
         problems.append(self._failure.value.get("error"))
+        best = best_of(self._metrics.value)
         return {
             "pace": pace,
-            "best": best_of(self._metrics.value),
+            "best": best,
+            "figures": figures_of(rows, pace, best, phase),
             "charts": charts_of(rows, smoothing, span),
             "table": table_of(rows),
             "heads": heads,

@@ -18,12 +18,9 @@ WORDS = {
     "training.found.entropy_collapse.spread": _(
         "All {of} heads collapsed between step {step} and step {last}."
     ),
-    "training.found.entropy_collapse": _(
-        "{count} of {of} heads collapsed, the first alarm at step {step}."
-    ),
-    "training.found.maximum_logit": _(
-        "{count} of {of} heads had a score above {threshold}, the first alarm at step {step}."
-    ),
+    "training.found.entropy_collapse": _("{count} of {of} heads collapsed."),
+    "training.found.maximum_logit": _("{count} of {of} heads had a score above {threshold}."),
+    "training.found.first": _("The first alarm was at step {step}."),
     "training.settings": _("Settings that differ"),
     "training.setting": _("setting"),
     "training.settings.same": _("These runs have the same settings."),
@@ -63,6 +60,13 @@ def findings_of(
     kinds = dict.fromkeys(alarm["kind"] for alarm in alarms or ())
     of = 0 if heads is None else heads["of_heads"]
     found += [_of_heads([a for a in alarms or () if a["kind"] == kind], of) for kind in kinds]
+    if alarms:
+        first = count_of(min(alarm["step"] for alarm in alarms))
+        # A sentence about all heads names their first step.
+        if not any(
+            name.endswith((".all", ".spread")) and places["step"] == first for name, places in found
+        ):
+            found.append(("training.found.first", {"step": first}))
     if heads is not None and not alarms:
         found.append(("training.alarms.none", {}))
     if len(losses) > 1 and finite[0] and finite[-1]:

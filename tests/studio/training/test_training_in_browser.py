@@ -202,8 +202,8 @@ def test_it_begins_with_what_came_of_the_run(still, looking):
     page = looking(url).open("#training")
     losses = [float(row["loss"]) for row in rows_of(run)]
     assert page.locator(".found").inner_text() == (
-        "1 of 8 heads had a score above 100, the first alarm at step 200. "
-        "1 of 8 heads collapsed, the first alarm at step 280. "
+        "1 of 8 heads had a score above 100. 1 of 8 heads collapsed. "
+        "The first alarm was at step 200. "
         f"The loss went from {losses[0]:.4g} to {losses[-1]:.4g} in 370 steps."
     )
     tops = [
@@ -224,7 +224,7 @@ def test_the_picture_has_all_charts_as_vectors(still, looking):
     name = "{http://www.w3.org/2000/svg}"
     said = [one.text for one in root.iter(f"{name}text")]
     titles = ["Loss", "Validation: accuracy", "Learning rate", ENTROPY, "Maximum score"]
-    for title in [*titles, "blocks.1.attention", "training, smoothed", "▼"]:
+    for title in [*titles, "Layer 1 · blocks.1.attention", "training, smoothed", "▼"]:
         assert title in said
     assert not list(root.iter(f"{name}image"))
     assert "NaN" not in ET.tostring(root, encoding="unicode")
@@ -406,7 +406,6 @@ def test_hostile_names_and_numbers_stay_text(tmp_path, serves, looking):
     page = looked.open("#training")
     assert page.locator("main img, main figure b b, h3 b").count() == 0
     hostile = "<img src=x onerror=alert(1)>\\u202e\\x00"
-    assert hostile in figure_of(page, ENTROPY).locator(".readout").inner_text()
     assert hostile in page.locator(".picture").all_text_contents()[-1]
     assert looked.overflow() == 0
     figure_of(page, "Loss").get_by_role("slider").focus()

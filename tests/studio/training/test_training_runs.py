@@ -36,7 +36,7 @@ def test_runs_beside_are_offered_and_drawn_where_they_are_chosen(runs):
     for name in ("loss", "smoothed loss", "validation_loss"):
         assert curve(told["others"]["slow"], name) == curve(told_of(runs["slow"]), name)
     own = told_of(runs["slow"])
-    assert told["others"]["slow"]["step"] == own["pace"]["step"] == 110
+    assert told["others"]["slow"]["figures"]["step"] == own["pace"]["step"] == 110
     for name, extremes in told["others"]["slow"]["extremes"].items():
         assert extremes == own["heads"]["measures"][name]["extreme"]
 
@@ -46,8 +46,10 @@ def test_runs_that_are_given_are_drawn_from_the_beginning(runs):
     over = TrainingRuns(runs["own"].folder.path, [given, runs["own"].folder.path])
     told = over.summary()
     assert told["runs"] == ["side", "side (2)", "slow"]
-    assert {name: other["step"] for name, other in told["others"].items()} == {"side": 50}
-    assert over.summary(chosen=["side (2)"])["others"]["side (2)"]["step"] == 230
+    assert {name: other["figures"]["step"] for name, other in told["others"].items()} == {
+        "side": 50
+    }
+    assert over.summary(chosen=["side (2)"])["others"]["side (2)"]["figures"]["step"] == 230
     assert over.summary(chosen=[])["others"] == {}
 
 
@@ -59,7 +61,7 @@ def test_a_change_of_any_of_them_is_told(runs):
     runs["slow"].go(2)
     later = over.summary(first["version"], chosen=["slow"])
     assert later["changed"]
-    assert later["others"]["slow"]["step"] == 130
+    assert later["others"]["slow"]["figures"]["step"] == 130
     runs["slow"].folder.config.unlink()
     assert over.summary(later["version"], chosen=["slow"])["others"] == {}
 

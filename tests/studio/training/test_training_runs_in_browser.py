@@ -64,7 +64,22 @@ def test_another_run_is_drawn_over_it_in_another_colour(beside, looking):
     colors = set(lines.evaluate_all("all => all.map(one => one.getAttribute('stroke'))"))
     assert len(colors) == 2
     assert "over=slow" in address(page)
+    # Each run has its row of figures, with the name that its curves have.
+    figures = page.locator(".figures tr")
+    assert figures.locator("th[scope=row]").all_inner_texts() == ["own", "slow"]
+    told = figures.nth(2).locator("[data-value]")
+    told = dict(told.evaluate_all("all => all.map(one => [one.dataset.name, one.dataset.value])"))
+    last = rows_of(runs["slow"])[-1]
+    assert (told["step"], float(told["loss"])) == ("230", float(last["loss"]))
+    # An alarm looks like no run: its line is dashed, and its color is near that of the last run.
+    alarms = figure_of(page, "Loss").locator(".picture path[stroke-dasharray='5 3']")
+    assert alarms.count() == 2
+    assert "#d55e00" not in colors
+    # The menu closes after a choice, and the keyboard stays at it.
+    assert page.locator(".over[open]").count() == 0
+    assert page.locator(".over summary").evaluate("one => one === document.activeElement")
     assert looked.violations() == []
+    page.get_by_text("Other runs (1)").click()
     page.get_by_label("slow", exact=True).uncheck()
     page.wait_for_selector('.readout [data-name="slow/loss"]', state="detached", timeout=PATIENCE)
     page = looked.open("#training?smoothing=0&over=slow")
@@ -88,11 +103,11 @@ def test_what_is_of_one_run_has_its_name_if_others_are_drawn(beside, looking):
     page = looking(url).open("#training")
     maps = page.locator("figure h3", has_text="share of its maximum")
     rows = page.locator(".rows caption")
-    page.get_by_text("Other runs (0)").click()
+    phase = page.locator(".standing .phase")
     for over in (True, False):
+        page.locator(".over summary").click()
         page.get_by_label("slow", exact=True).set_checked(over)
-        expect(page.locator(".standing .owner")).to_have_text("own" if over else "")
-        for part in (maps, rows):
+        for part in (phase, maps, rows):
             expect(part).to_have_text(re.compile(" · own$" if over else "(?<!own)$"))
 
 

@@ -165,7 +165,7 @@ const crossLines = (from, to) => (to - from < CROSSED ? [Math.round((from + to) 
 function axisMarks(map) {
   const { view, edges } = map;
   const isNamed = view.zoom >= NAMED;
-  // Beside the map, which may be in the middle.
+  // Next to the map, which may be in the middle.
   const left = edges.left + Math.max(0, view.left(0));
   const rows = axisTexts(map, "queries", ROWS_APART, 4, edges.left).map(({ middle, ...text }) => {
     return { ...text, x: left - 8, y: view.top(middle) + 4, anchor: "end" };

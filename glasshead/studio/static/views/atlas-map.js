@@ -37,7 +37,7 @@ const STEP = 80;
 const [NEARER, FARTHER] = [Math.SQRT2, Math.SQRT1_2];
 /** @type {Record<string, number>} */
 const ZOOM_KEYS = { "+": NEARER, "=": NEARER, "-": FARTHER, _: FARTHER, Home: 0 };
-// While the map moves what is seen is asked for some times a second; what is beside it, once it
+// While the map moves what is seen is asked for some times a second; what is next to it, once it
 // rests.
 const WANT_EACH = 80;
 const REST = 250;
@@ -170,7 +170,7 @@ export class AtlasMap extends ZoomPane {
     if (!isAcross || !isSeen(view.top(queries), view.height)) view.go(queries, keys);
   }
 
-  // The first token of a block beside that of the cross-hair.
+  // The first token of a block next to that of the cross-hair.
   /** @param {Side} side @param {number} by */
   nextBlock(side, by) {
     const { block } = this.view;

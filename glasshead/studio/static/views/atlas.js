@@ -72,7 +72,7 @@ class Atlas {
     this.tokens = /** @type {Tokens} */ (null);
     this.info = /** @type {MapInfo} */ (null);
     this.map = /** @type {AtlasMap} */ (null);
-    // Whether all tiles that are seen were there, and what was told last, as JSON.
+    // Whether all tiles that are seen were there, and what was shown last, as JSON.
     this.isWhole = false;
     this.told = /** @type {string | null} */ (null);
     this.telling = /** @type {number | null} */ (null);
@@ -354,7 +354,7 @@ class Atlas {
     const now = JSON.stringify(seen);
     if (now !== this.told) {
       this.tellNumber(seen);
-      // What has not come yet is told once more.
+      // What has not come yet is shown once more.
       this.told = this.tellPassages(seen) ? now : null;
     }
     if (this.isWhole && info.ready && this.told && seen.value !== undefined) {

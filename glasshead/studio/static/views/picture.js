@@ -54,15 +54,13 @@ class Picture {
     });
     this.controls = element("div.controls");
     this.name = element("h2");
-    this.summary = element("p", { role: "status" });
-    this.bars = element("div.bars", { "aria-hidden": "true" });
+    this.bars = element("div.bars", { role: "status" });
     this.legend = element("p.legend");
     const reach = (/** @type {any} */ { target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
       if (at >= 0 && this.maps) this.show(at);
     };
-    this.grid = element("div.all", {
-      "data-panel": "",
+    this.grid = element("div.all.pictures", {
       // A head is shown when its button gets the focus.
       onkeydown: (/** @type {any} */ event) => walk(event),
       onfocusin: reach,
@@ -81,8 +79,9 @@ class Picture {
       this.refusal,
       element(
         "div.beside",
-        element("section.photo", { "data-panel": "" }, this.controls, this.canvas, this.legend),
-        element("section.told", this.name, this.summary, this.bars),
+        { "data-panel": "" },
+        element("section.photo", this.controls, this.canvas, this.legend),
+        element("section.told", this.name, element("p", t("picture.sums")), this.bars),
         this.grid,
       ),
       element("details", element("summary", t("model.as_table")), this.table),
@@ -152,7 +151,8 @@ class Picture {
     const rollout = t("picture.rollout");
     const reached = small(rollout, rollout);
     const most = Math.max(...told.heads);
-    const heads = table("table", t("picture.all"), [element("td"), range(most)], rows);
+    const corner = element("td", t("heads.head"), " →", element("br"), t("heads.layer"), " ↓");
+    const heads = table("table", t("picture.all"), [corner, range(most)], rows);
     fill(this.grid, reached, heads);
     setStyle(heads, { "--heads": most, "--layers": rows.length });
     this.buttons = [...heads.querySelectorAll("button"), reached];
@@ -266,10 +266,11 @@ class Picture {
     context.remember(isHead ? { layer, head } : { layer: null, head: null });
     const name = isHead ? t("heads.named", { layer, head }) : t("picture.rollout");
     const from = query < told.first ? "" : ` · ${this.patchName(query)}`;
-    fill(this.name, name, isHead && element("code", told.layers[layer]), from);
+    const title = name + from;
+    fill(this.name, title, isHead && element("code", told.layers[layer]));
     this.tell(at, weights);
     const parts = [canvas, this.legend];
-    context.picture(() => ({ title: `${name}${from}`, parts, card: [canvas] }));
+    context.picture(() => ({ title, parts, card: [canvas], sentence: title }));
   }
 
   markQuery() {
@@ -288,27 +289,17 @@ class Picture {
   /** @param {number} at @param {Float32Array} weights */
   tell(at, weights) {
     const { t, told } = this;
-    const parts = Object.entries(this.sums).map(([kind, values]) => {
-      return { name: this.kindName(kind), share: values[at] };
-    });
-    const bars = parts.map(({ name, share }) => {
-      const bar = element("i", { style: { "--share": share } });
-      return [element("span", name), element("span.bar", bar)];
+    const bars = Object.entries(this.sums).map(([kind, values]) => {
+      const bar = element("i", { style: { "--share": values[at] } });
+      const name = element("span", this.kindName(kind));
+      return [name, element("span.bar", bar), element("b", decimal(values[at]))];
     });
     fill(this.bars, bars);
-    const said = parts.map(({ name, share }) => `${name} ${decimal(share)}`);
-    const sums = said.join(t("shell.comma"));
     const largest = Math.max(...weights);
     const colors = this.context.about.palette.dark.join();
     const style = { background: `linear-gradient(to right, ${colors})` };
     const ramp = element("span.ramp", { "aria-hidden": "true", style });
     fill(this.legend, t("picture.table"), ": 0", ramp, weight(largest));
-    fill(
-      this.summary,
-      t("picture.sums", { sums }),
-      ` ${t("picture.largest")}: `,
-      element("b", { "data-value": largest }, weight(largest)),
-    );
     const [rows, columns] = told.grid;
     const body = range(rows).map((row) => [
       headingCell("row", row),

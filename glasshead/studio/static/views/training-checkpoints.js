@@ -141,7 +141,7 @@ export class CheckpointComparison {
     const level = scale({ top: Math.max(...distance.flat()) });
     const colors = ramp();
     const rows = distance.map((row, at) => [
-      headingCell("row", layers[at]),
+      headingCell("row", element("span", { title: layers[at] }, t("model.layer", { layer: at }))),
       row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
     ]);
     const heads = Math.max(...distance.map((row) => row.length));

@@ -31,7 +31,7 @@ import { clamped, grouped, significant } from "../numbers.js";
  * @property {number} [threshold]  Of the alarms
  * @property {number} height @property {number} [best]  A step
  * @property {number[]} [alarms]  Steps
- * @property {LegendEntry[]} [signs]  What the legend names beside the curves
+ * @property {LegendEntry[]} [signs]  What the legend names in addition to the curves
  */
 
 const LEFT = 54;
@@ -49,11 +49,7 @@ const TICKS_APART = 34;
 /** @param {Translate} t @param {CurvesData} data @param {number} width @returns {Plot} */
 export function curvePlot(t, data, width) {
   const { curves, signs = [], span, best = null, alarms = [], threshold } = data;
-  const large = letterScale();
-  // In a presentation it has the screen to itself, below the sentence of a tour.
-  const guide = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--guide"));
-  const free = (innerHeight - (guide || 0)) / large - ELSEWHERE;
-  const height = large > 1 ? Math.max(data.height, free) : data.height;
+  const height = highest(data.height);
   const right = width - RIGHT;
   const bottom = height - BOTTOM;
   const steps = [...new Set(curves.flatMap((curve) => curve.steps))];
@@ -82,7 +78,7 @@ export function curvePlot(t, data, width) {
       .filter(isShown)
       .flatMap((step) => [
         alarmAt(x.place(step), TOP),
-        upright(step, { stroke: "alarm", opacity: 0.5 }),
+        upright(step, { stroke: "alarm", dash: "5 3" }),
       ]),
   ];
   const stepAt = (/** @type {number} */ place) => {
@@ -99,6 +95,14 @@ export function curvePlot(t, data, width) {
     return { marks: [...line, ...dots], readout: readings(t, curves, step) };
   };
   return { marks, legend: legend.length > 1 ? legend : [], height, steps, stepAt, x, crossed };
+}
+
+// How high a chart is: in a presentation, as high as the screen below the sentence of a tour.
+export function highest(/** @type {number} */ usual) {
+  const large = letterScale();
+  const guide = getComputedStyle(document.documentElement).getPropertyValue("--guide");
+  const free = (innerHeight - (parseFloat(guide) || 0)) / large - ELSEWHERE;
+  return large > 1 ? Math.max(usual, free) : usual;
 }
 
 export function isWithin(/** @type {[number, number]} */ [from, to]) {

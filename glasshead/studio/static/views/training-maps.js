@@ -3,7 +3,7 @@ import { alarmAt, reading, smallText, stepAxis } from "../chart.js";
 import { ramp, scale } from "../colors.js";
 import { letterScale } from "../dom.js";
 import { clamped, grouped, significant } from "../numbers.js";
-import { isWithin } from "./training-curves.js";
+import { highest, isWithin } from "./training-curves.js";
 
 /** @import { Translate } from "../app.js" */
 /** @import { Cursor, Plot } from "../chart.js" */
@@ -37,7 +37,7 @@ const RIGHT = 10;
 const KEY = 24;
 // Where the colors begin, after the number of the first one.
 const COLORS = LEFT + 46;
-const HEADING = 17;
+const HEADING = 22;
 const BOTTOM = 27;
 // All heads together are about so high, in pixels, and one of them between these.
 const ALL_ROWS = 420;
@@ -52,12 +52,13 @@ export function mapPlot(t, data, width) {
   const { heads: rows, layers, columns, measures } = data.heads;
   const { values: written, range: ends, threshold } = measures[data.measure];
   const values = written.map((line) => line.map(asNumber));
-  // In a presentation it has the screen to itself.
-  const highest = HIGHEST_ROW * letterScale() ** 2;
-  const height = clamped(Math.floor(ALL_ROWS / rows.length), LOWEST_ROW, highest);
+  const others = layers.length * HEADING + BOTTOM;
+  const room = Math.floor((highest(ALL_ROWS + others) - others) / rows.length);
+  const height = clamped(room, LOWEST_ROW, letterScale() > 1 ? Infinity : HIGHEST_ROW);
   const rowHeight = height > SPACED ? height - 1 : height;
-  const layerName = (/** @type {number} */ layer) => layers[layer] || t("training.the_model");
-  const { tops, bottom, names } = rowPlaces(rows, height, layerName);
+  const layerName = (/** @type {number} */ layer) => t("model.layer", { layer });
+  const whole = layers.map((name, layer) => layerName(layer) + (name && ` · ${name}`));
+  const { tops, bottom, names } = rowPlaces(rows, height, (layer) => whole[layer]);
   const firsts = columns.map(([first]) => first);
   const steps = columns.map(([, last]) => last);
   const shown = data.span ?? [firsts[0], steps.at(-1)];
@@ -122,7 +123,7 @@ function rowPlaces(heads, height, nameOf) {
   let bottom = KEY - 9;
   const tops = heads.map(([layer, head], row) => {
     if (layer !== heads[row - 1]?.[0]) {
-      bottom += HEADING + 5;
+      bottom += HEADING;
       names.push(smallText(nameOf(layer), LEFT, bottom - 5));
     }
     const top = bottom;

@@ -1,4 +1,4 @@
-// What a run tells in words and tables: how far it is, its alarms, its last rows.
+// What a run shows in words and tables: how far it is, its alarms, its last rows.
 import { MOST_COLORS } from "../colors.js";
 import { button, element, fill, headingCell, table, unique } from "../dom.js";
 import { byKey, grouped, localized, significant } from "../numbers.js";
@@ -8,9 +8,8 @@ import { asNumber } from "./training-maps.js";
 /** @import { Heads, Written } from "./training-maps.js" */
 
 /**
- * How far a run is, with its speed in steps a second, and the seconds that are left.
- * @typedef {{step: number, steps: number | null, seconds: number | null, speed: number | null,
- *   left: number | null, patience: number | null}} Pace
+ * How far a run is.
+ * @typedef {{step: number, steps: number | null, patience: number | null}} Pace
  */
 
 /** @typedef {{step: number, monitor: string, value: number}} Best */
@@ -31,9 +30,9 @@ import { asNumber } from "./training-maps.js";
 /** @typedef {{name: string, steps: number[], values: Written[]}} WrittenCurve */
 
 /**
- * The curves of another run.
- * @typedef {{step: number, charts: Record<string, WrittenCurve[]>, columns: [number, number][],
- *   extremes: Record<string, Written[]>, found: Found}} OtherRun
+ * The numbers and curves of another run.
+ * @typedef {Pick<Run, "figures" | "best" | "charts" | "found"> &
+ *   {columns: [number, number][], extremes: Record<string, Written[]>}} OtherRun
  */
 
 /**
@@ -43,6 +42,7 @@ import { asNumber } from "./training-maps.js";
  * @property {boolean} changed @property {string} version
  * @property {number} age  Seconds since it was last written
  * @property {string} phase @property {Pace} pace @property {Best | null} best
+ * @property {Record<string, Written>} figures  The last numbers
  * @property {Record<string, WrittenCurve[]>} charts @property {Rows} table
  * @property {Heads | null} heads @property {Found} found  What came of it
  * @property {Settings} [settings]  Those in which it differs from the others
@@ -61,15 +61,13 @@ export const ownerOf = ({ run, others }) => (Object.keys(others).length ? run : 
 // How far a run is: its phase, a bar, and its last numbers.
 /** @param {Translate} t @param {string} language */
 export function standing(t, language) {
-  const owner = element("small.owner");
   const told = element("strong.phase");
   const sentence = element("span.quiet");
   const place = element("span");
-  const figures = element("dl.figures");
+  const figures = element("table.figures");
   const bar = element("progress", { max: 1, "aria-label": t("training.title") });
   const made = element(
     "div.standing",
-    owner,
     element("p.state", { role: "status" }, told),
     sentence,
     element("div.bar", bar, place),
@@ -79,45 +77,45 @@ export function standing(t, language) {
     const { phase, age, pace } = run;
     const { steps, patience } = pace;
     const step = grouped(pace.step);
-    fill(owner, ownerOf(run));
-    // Whoever hears the page is told of another phase alone.
-    fill(told, t(`training.phase.${phase}`, { step }));
+    // A screen reader speaks only if the phase changes.
+    fill(told, owned(t(`training.phase.${phase}`, { step }), run));
     made.dataset.phase = phase;
     fill(sentence, t(`training.said.${phase}`, { age: duration(age, language), patience }));
     const progress = steps === null ? "training.progress.open" : "training.progress";
     fill(place, t(progress, { step, steps: grouped(steps) }));
     bar.hidden = steps === null;
-    bar.value = Math.min(1, pace.step / (steps || 1));
-    fill(figures, figuresOf(t, run, language));
+    bar.value = pace.step / (steps || 1);
+    fill(figures, figureRows(t, run, language));
   };
   return Object.assign(made, { show });
 }
 
-/** The last numbers of a run. @param {Translate} t @param {Run} run @param {string} language */
-function figuresOf(t, { phase, pace, best, table: { columns, rows } }, language) {
-  const last = (/** @type {string} */ column) => rows.at(-1)?.[columns.indexOf(column)] ?? null;
+/** The last numbers of each run, a row a run. @param {Translate} t @param {Run} run @param {string} language */
+function figureRows(t, run, language) {
+  const owner = ownerOf(run);
+  const runs = Object.entries({ [run.run]: run, ...run.others });
   const timeOf = (/** @type {number} */ seconds) => duration(seconds, language);
-  // A number with its name; nothing where there is none.
-  /** @param {string} key @param {Written} value @param {(value: number) => string} text */
-  const figure = (key, value, text = significant, places = {}) => {
-    if (value === null) return null;
-    return element(
-      "div",
-      element("dt", t(`training.figure.${key}`, places)),
-      element("dd", { "data-name": key, "data-value": value }, text(Number(value))),
-    );
+  /** @type {Record<string, (value: number) => string>} */
+  const texts = { step: grouped, seconds: timeOf, left: timeOf };
+  const names = Object.keys(run.figures).filter((name) => {
+    return runs.some(([, { figures }]) => figures[name] !== null);
+  });
+  /** @param {string} name @param {Run | OtherRun} run */
+  const cell = (name, { figures, best }) => {
+    const value = figures[name];
+    if (value === null) return element("td");
+    const text = element("span", (texts[name] ?? significant)(Number(value)));
+    const label = best && metricName(t, best.monitor);
+    const of = name === "best" && t("training.at_step", { label, step: grouped(best.step) });
+    const look = { "data-name": name, "data-value": value };
+    return element("td", look, text, of && [" ", element("small", of)]);
   };
-  const ofBest = best && { name: metricName(t, best.monitor), step: grouped(best.step) };
-  return [
-    figure("step", pace.step, grouped),
-    figure("loss", last("loss")),
-    best && figure("best", best.value, significant, ofBest),
-    figure("learning_rate", last("learning_rate")),
-    figure("speed", pace.speed),
-    figure("seconds", pace.seconds, timeOf),
-    // Nobody knows how long a run takes that does not go on.
-    figure("left", phase === "quiet" ? null : pace.left, timeOf),
-  ];
+  const headings = names.map((name) => headingCell("col", t(`training.figure.${name}`)));
+  const rows = runs.map(([own, each]) => [
+    owner && headingCell("row", own),
+    names.map((name) => cell(name, each)),
+  ]);
+  return [[owner && element("td"), headings], ...rows].map((cells) => element("tr", cells));
 }
 
 /** A time in the largest unit that it reaches. @param {number} seconds @param {string} language */
@@ -270,7 +268,7 @@ export function settingsTable(t, { runs, rows, more }) {
 const SEPARATOR = "/";
 
 // A list of runs, of which some are chosen, as the address names them.
-/** @param {Translate} t @param {(chosen: string) => void} changed */
+/** @param {Translate} t @param {(chosen: string) => Promise<any>} changed */
 export function otherRuns(t, changed) {
   const list = element("div");
   const title = element("summary");
@@ -279,11 +277,13 @@ export function otherRuns(t, changed) {
   const box = (name, drawn) => {
     const id = unique("run");
     const isOn = drawn.includes(name);
-    const onchange = () => {
+    const onchange = async () => {
       const others = drawn.filter((each) => each !== name);
-      changed((isOn ? others : [...others, name]).join(SEPARATOR));
+      made.open = false;
+      await changed((isOn ? others : [...others, name]).join(SEPARATOR));
+      title.focus();
     };
-    // More are not told apart by their colors.
+    // There are no more colors.
     const disabled = !isOn && drawn.length >= MOST_COLORS - 1;
     const look = { type: "checkbox", id, disabled, checked: isOn, onchange };
     return element("div", element("input", look), element("label", { for: id }, name));
@@ -296,11 +296,10 @@ export function otherRuns(t, changed) {
     if (shape === before) return;
     made.hidden = !runs.length;
     fill(title, t("training.over", { count: drawn.length }));
-    // Whoever is at a box stays there.
-    const at = [...list.querySelectorAll("input")].findIndex((each) => each.matches(":focus"));
-    const boxes = runs.map((name) => box(name, drawn));
-    fill(list, boxes);
-    list.querySelectorAll("input")[at]?.focus();
+    fill(
+      list,
+      runs.map((name) => box(name, drawn)),
+    );
   };
   return Object.assign(made, { show });
 }

@@ -46,7 +46,7 @@ export class Zoom {
     this.show(factor ? [about - (about - from) / factor, about + (to - about) / factor] : null);
   }
 
-  /** Show a step that is beside what is shown. @param {number} step */
+  /** Show a step that is next to what is shown. @param {number} step */
   follow(step) {
     const [from, to] = this.shown;
     if (step < from) this.show([step, step + to - from]);

@@ -140,7 +140,11 @@ class Training {
     const { t } = this;
     const { charts, found, heads, alarms, notes, table, problems, others, pace } = this.run;
     const settings = Object.keys(others).length ? this.run.settings : null;
-    this.zoom.last = Math.max(1, pace.step, ...Object.values(others).map(({ step }) => step));
+    this.zoom.last = Math.max(
+      1,
+      pace.step,
+      ...Object.values(others).map(({ figures }) => Number(figures.step)),
+    );
     this.others.show(this.run);
     const shape = JSON.stringify([Object.keys(charts), heads?.heads, ownerOf(this.run)]);
     if (shape !== this.shape) {
@@ -172,6 +176,8 @@ class Training {
     /** @param {string} title @param {(width: number) => Plot} plotter @param {string} [heading] */
     const chart = (title, plotter, heading) => {
       const made = new Chart(title, cursor, plotter, heading);
+      // The others are panels in groups.
+      if (heading === "h2") made.element.dataset.panel = "";
       this.zoom.over(made);
       return made.element;
     };
@@ -180,21 +186,24 @@ class Training {
       return chart(this.title(name), plotter, name === "loss" ? "h2" : "h3");
     });
     const measures = heads ? Object.keys(MAPS) : [];
-    const extremes = measures.map((measure) => {
-      const title = t(`training.extreme.${measure}`);
-      return chart(title, (width) => curvePlot(t, this.extremesOf(measure), width));
-    });
-    const maps = measures.map((measure) => {
-      const title = owned(t(`training.measure.${measure}`), this.run);
-      return chart(title, (width) => mapPlot(t, this.mapOf(measure), width));
-    });
-    [this.map] = maps;
+    const pairs = measures.map((measure) => [
+      chart(t(`training.extreme.${measure}`), (width) => {
+        return curvePlot(t, this.extremesOf(measure), width);
+      }),
+      chart(owned(t(`training.measure.${measure}`), this.run), (width) => {
+        return mapPlot(t, this.mapOf(measure), width);
+      }),
+    ]);
+    this.map = pairs[0]?.[1];
     fill(
       this.drawn,
       first,
-      element("div.charts", others),
+      element("div.charts", { "data-panel": "" }, others),
       element("h2", t("training.heads")),
-      element("div.charts.two", extremes, maps),
+      element(
+        "div.charts.two",
+        pairs.map((pair) => element("div", { "data-panel": "" }, pair)),
+      ),
     );
     fill(
       this.content,
@@ -253,7 +262,7 @@ class Training {
   /** Ask again with something else in the address. @param {Record<string, any>} changes */
   reconsider(changes) {
     this.context.remember(changes);
-    this.ask();
+    return this.ask();
   }
 
   /** Draw what there is of another part, and ask for all of it once the part rests. */
@@ -289,9 +298,10 @@ class Training {
       const kept = written.filter((curve) => !OVER.includes(curve.name) || curve.name === loss);
       return kept.map((curve) => this.curve(curve));
     });
-    const signs = [];
-    if (best) signs.push({ label: t("training.best"), sign: "┊", color: "quiet" });
-    if (alarms.length) signs.push({ label: t("training.alarm"), sign: "▼", color: "alarm" });
+    const signs = [
+      best && { label: owned(t("training.best"), this.run), sign: "┊", color: "quiet" },
+      alarms[0] && { label: owned(t("training.alarm"), this.run), sign: "▼", color: "alarm" },
+    ].filter(Boolean);
     const marked = { best: best?.step, alarms: alarms.map(({ step }) => step) };
     return {
       curves,
@@ -302,7 +312,7 @@ class Training {
     };
   }
 
-  /** The loss is as high as what a wide window shows beside it. */
+  /** The loss is as high as what a wide window shows next to it. */
   get lossHeight() {
     const isHigh =
       Object.keys(this.run.charts).length > 3 && matchMedia("(min-width: 90rem)").matches;
@@ -327,7 +337,8 @@ class Training {
     const { run, others } = this.run;
     const colors = categories();
     const over = Object.entries(others).map(([name, other], at) => {
-      return ofRun(curvesOf(other), name, colors[at + 1], `${name}/`);
+      // The second color is near that of an alarm, so it comes last.
+      return ofRun(curvesOf(other), name, colors[at + 2] ?? colors[1], `${name}/`);
     });
     const named = own.findLast(({ name }) => name !== "loss");
     return over.length ? [ofRun(own, run, colors[0], "", named), ...over].flat() : own;
