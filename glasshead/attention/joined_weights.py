@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from glasshead.attention.io import read, understood, write
-from glasshead.attention.lazy_matrix import LazyMatrix
+from glasshead.attention.lazy_matrix import LazyMatrix, checked_range
 from glasshead.attention.weights import Weights
 from glasshead.recipe.validation import whole_number
 
@@ -139,6 +139,17 @@ class JoinedWeights(LazyMatrix):
         ]
         starts, stops = zip(*seen, strict=True) if seen else ((0,), (0,))
         return range(min(starts), max(stops))
+
+    def visible(self, rows: range) -> Bool[Tensor, "... rows keys"]:
+        """Return which keys these queries see, as `Weights.visible` does."""
+        rows = checked_range(rows, self.shape[-2], "visible(rows)")
+        shown = torch.zeros(*self.shape[:-2], len(rows), self.shape[-1], dtype=torch.bool)
+        before = 0
+        for part, own_rows, keys in self._parts_of(rows):
+            after = before + len(own_rows)
+            shown[..., before:after, keys.start : keys.stop] = part.visible(own_rows)
+            before = after
+        return shown.to(self.device)
 
     def _head(self, places: tuple[int, ...]) -> "JoinedWeights":
         heads = [part.head(*places) for part, _, _ in self._calls]

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glasshead.attention.io import deserialize, read, serialize, understood, write
-from glasshead.attention.lazy_matrix import LazyMatrix
+from glasshead.attention.lazy_matrix import LazyMatrix, checked_range
 from glasshead.attention.plan import decimal_prefix
 from glasshead.attention.recompute import (
     KnownRows,
@@ -209,6 +209,29 @@ class Weights(LazyMatrix):
             return keys
         return outline.mask.key_range(replace(outline.tile(), queries=rows, keys=keys))
 
+    @torch.no_grad()
+    def visible(self, rows: range) -> Bool[Tensor, "... rows keys"]:
+        """Return which keys these queries see; the weight of one may be too small, so that it is 0.
+
+        Errors: a TypeError or ValueError if this is not a range of step 1 in the matrix.
+
+        >>> import torch
+        >>> import glasshead as gh
+        >>> x = torch.tensor([[0.0], [200.0]])
+        >>> W = gh.Attention(mask=gh.causal()).weights(x, -x)
+        >>> W.dense(), W.visible(range(2))
+        (tensor([[1., 0.],
+                [1., 0.]]), tensor([[ True, False],
+                [ True,  True]]))
+        """
+        rows = checked_range(rows, self.shape[-2], "visible(rows)")
+        outline = self._outline
+        _, shown = outline.bias_and_visible(outline.mask, replace(outline.tile(), queries=rows))
+        if shown is None:
+            shown = torch.ones((), dtype=torch.bool, device=self.device)
+        *leading, _, keys = outline.scores_shape
+        return outline.as_given(shown.expand(*leading, len(rows), keys))
+
     def _head(self, places: tuple[int, ...]) -> "Weights":
         problem = self._problem
         batch, head = (places[:-1], places[-1]) if problem.axes > 3 else (places, 0)
@@ -391,6 +414,9 @@ class OneOfAll(Weights):
 
     def _seen(self, rows: range) -> range:
         return self._whole.seen(rows)
+
+    def visible(self, rows: range) -> Bool[Tensor, "rows keys"]:
+        return self._whole.visible(rows)[self._places]
 
     def _right_product(self, right: Tensor) -> Tensor:
         return (self._whole @ right)[self._places]

@@ -118,6 +118,18 @@ def test_what_is_not_seen_is_0_both_ways(make, mask):
         W.seen(range(18))
 
 
+@pytest.mark.parametrize("mask", [None, gh.causal(), gh.causal() & gh.window(before=2)])
+@pytest.mark.parametrize("leading", [(), (HEADS,), (BATCH, HEADS)])
+@pytest.mark.parametrize("name", ["weights", "joined"])
+def test_what_is_visible_has_a_weight(name, mask, leading):
+    W, P = MATRICES[name](leading, mask=mask)
+    for rows in (range(P.shape[-2]), range(2, 5), range(4, 4)):
+        # No weight here is so small that it is 0.
+        assert torch.equal(W.visible(rows), P[..., rows.start : rows.stop, :] > 0)
+    with pytest.raises(ValueError, match=r"^visible\(rows\) must be a range of step 1"):
+        W.visible(range(18))
+
+
 def test_the_transpose_sees_no_more_than_it_has_to():
     W = one_call(13, 17, mask=gh.causal() & gh.window(before=2))
     # Query i sees keys i + 2 to i + 4.

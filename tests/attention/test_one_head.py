@@ -39,6 +39,7 @@ def check(W, P=None, *, told_apart=True):
         close(one @ R.to(W.dtype), expected @ R.to(expected))
         close(one.T @ L.to(W.dtype), expected.mT @ L.to(expected))
         close(one.pooled(2, 3), W.pooled(2, 3)[index])
+        assert torch.equal(one.visible(range(1, 4)), W.visible(range(1, 4))[index])
         seen = one.seen(range(1, 4))
         assert not expected[1:4, : seen.start].any()
         assert not expected[1:4, seen.stop :].any()

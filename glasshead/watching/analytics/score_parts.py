@@ -124,7 +124,7 @@ class ScoreParts:
 
     @property
     def visible(self) -> Bool[Tensor, "queries keys"]:
-        """Which keys of the text have any weight for each query."""
+        """Which keys of the text each query sees."""
         return self._sides.visible
 
     def sum(self) -> Float[Tensor, "*queries_keys"]:
@@ -282,10 +282,11 @@ class _BothSides:
 
     @property
     def visible(self) -> Bool[Tensor, "queries keys"]:
-        """Return which keys have any weight."""
+        """Return which keys of the text each query sees."""
         weights, query = self.seen[self.query.name].weights, self.query
         place = (query.batch, query.head) if weights.shape[:-3] else (query.head,)
-        return torch.stack([weights[(*place, one)] > 0 for one in query.tokens])
+        one = weights.head(*place)
+        return torch.cat([one.visible(range(row, row + 1)) for row in query.tokens])
 
     def pairs(self, components: Sequence[Component]) -> Tensor:
         """Return the products of all parts of queries with all parts of keys."""

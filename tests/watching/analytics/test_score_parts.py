@@ -155,6 +155,17 @@ def test_a_contrast_is_what_a_softmax_depends_on():
         torch.testing.assert_close(parts.contrast(2, side=side).sum(), expected)
 
 
+def test_a_key_whose_weight_is_too_small_is_one_of_the_others():
+    # e^-144 is 0 in float32, and the model multiplies no key by 0.
+    seen = seen_of(Added(between=lambda x: 12 * x), torch.tensor([[0, 1, 0]]))
+    parts = gh.score_parts(seen, "second", head=0, query=0)
+    weights = seen["second"].weights[0, 0, 0]
+    assert (weights == 0).any()
+    assert parts.visible.all()
+    expected = parts.score[1] - parts.score[[0, 2]].mean()
+    torch.testing.assert_close(parts.contrast(1).sum(), expected, rtol=1e-5, atol=1e-2)
+
+
 def test_a_bias_of_queries_has_no_part_in_a_contrast():
     seen = seen_of(language_model())
     parts = gh.score_parts(seen, "blocks.1.attention", head=0, query=4)

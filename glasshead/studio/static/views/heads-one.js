@@ -133,10 +133,11 @@ export class OneHead {
     const number = (value, format = decimal) => {
       return [value, summary.differs ? signed(value) : format(value)];
     };
-    // The place of a weight among those of its row that are above 0.
-    const hasRank = !summary.differs && row[key] > 0;
+    // The place of a weight among those of its row; a key that the mask hides has −0.
+    const isSeen = (/** @type {number} */ value) => !Object.is(value, -0);
+    const hasRank = !summary.differs && isSeen(row[key]);
     const rank = 1 + row.filter((value) => value > row[key]).length;
-    const count = row.filter((value) => value > 0).length;
+    const count = row.filter(isSeen).length;
     const places = { rank: grouped(rank), count: grouped(count) };
     /** @type {Record<string, any[]>} */
     const numbers = {
