@@ -124,7 +124,10 @@ export class Walk {
     const said = sentenceOf(row, frames[at], t);
     // Each phase is told once while it is played.
     fill(this.sentence, said);
-    fill(this.line, partElements(lineOf(row, frames[at]), row.decimals));
+    const parts = lineOf(row, frames[at]);
+    fill(this.line, partElements(parts, row.decimals));
+    // The last number of a vector is no result.
+    this.line.classList.toggle("vector", parts.at(-1) === "]" || parts.at(-1) === ", …]");
     this.line.dataset.frame = frames[at].phase;
     this.scrubber.value = String(at);
     this.scrubber.ariaValueText = said;
