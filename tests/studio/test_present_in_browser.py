@@ -14,7 +14,7 @@ from translated import translated
 TEXT = "a+big+red+dog+saw+a+ball"
 # The panels of each view, in their order.
 PANELS = {
-    "prompt": [".sentence", "aside", ".all"],
+    "prompt": [".sentence", ".all"],
     "heads": [".over-text", ".all", ".open", ".roles"],
     "model": [".whole", "aside", ".sentence"],
     "atlas": [".layout"],
@@ -62,7 +62,7 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
     for at, panel in enumerate(PANELS[view]):
         expect(page.locator(panel).first).to_be_visible()
         # What the model predicts stands beside the text and the heads.
-        is_beside = view == "prompt" and panel != "aside"
+        is_beside = view == "prompt"
         expect(seen(page)).to_have_count(1 + is_beside)
         box = page.locator(".presented").bounding_box()
         # It has the width of the page, and begins at its top.
@@ -500,7 +500,7 @@ def test_arrows_turn_panels_after_a_click_on_a_token(looking, urls):
     token.click()
     expect(token).to_be_focused()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("aside")).to_be_visible()
+    expect(page.locator(".all")).to_be_visible()
     page.keyboard.press("ArrowLeft")
     expect(token).to_be_visible()
     # Who moves by keys alone moves among the tokens.
@@ -603,11 +603,11 @@ def test_another_panel_is_kept_while_its_view_is_filled_again(looking, urls):
     look = looking(urls("prompt"), width=1920, height=1080)
     page = presented(look, f"#prompt?text={TEXT}")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".bars")).to_be_visible()
+    expect(page.locator(".all.presented")).to_be_visible()
     page.locator("textarea").fill("a small dog")
     page.wait_for_selector(".body[data-drawn]")
-    expect(page.locator(".bars")).to_be_visible()
-    expect(seen(page)).to_have_count(1)
+    expect(page.locator(".all.presented")).to_be_visible()
+    expect(page.locator(".presented")).to_have_count(1)
 
 
 @pytest.mark.parametrize("languages", together("en", LANGUAGES))

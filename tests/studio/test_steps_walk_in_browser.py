@@ -460,13 +460,13 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
     most = max(range(len(row["weights"])), key=row["weights"].__getitem__)
     assert page.locator(".strip small").inner_text() == row["tokens"][most]
     frames = walked(page)
-    close(dict(frames)["query"], row["q"][:6])
+    close(dict(frames)["query"], row["q"])
     scores = [numbers for phase, numbers in frames if phase == "score" and numbers]
     for numbers, key in zip(scores, row["keys"], strict=True):
         close(numbers[-1], key["score"])
         pairs = zip(numbers[0:8:2], numbers[1:8:2], strict=True)
         close(sum(one * other for one, other in pairs) + numbers[8], key["score"])
-    close(dict(frames)["context"], row["context"][:6])
+    close(dict(frames)["context"], row["context"])
     assert look.violations() == []
     for width in (390, 820, 1440):
         look.resize(width)
@@ -490,7 +490,7 @@ def test_the_controls_of_a_cell_choose_another(looking, serving, model):
     page.wait_for_selector(".view.steps .body[data-drawn]")
     assert page.evaluate("() => document.activeElement.labels[0].textContent") == "Query"
     row = Cells(served.studio).row(name, 1, 0, 5, None, Work())
-    close(page.evaluate(FRAME)[1], row["context"][:6])
+    close(page.evaluate(FRAME)[1], row["context"])
     look.open(f"#steps?text={name}&layer=7&head=0")
     assert "Layer must be from 0 to 1, got 7" in page.locator(".refused").inner_text()
     look.open(f"#steps?text={name}&layer=1&head=0")

@@ -424,6 +424,29 @@ WALK = """(count) => {
 }"""
 
 
+# The names of tokens that a name of a selected one lies over.
+COVERED = """() => {
+  const box = (node) => node.getBoundingClientRect();
+  const meet = (one, other) => one.left < other.right && other.left < one.right
+    && one.top < other.bottom - 2 && other.top < one.bottom - 2;
+  const own = [...document.querySelectorAll(".map .cross :is(.query, .key)")].map(box);
+  return [...document.querySelectorAll(".map svg text")]
+    .filter((name) => getComputedStyle(name).visibility === "visible")
+    .filter((name) => own.some((each) => meet(each, box(name))))
+    .map((name) => name.textContent);
+}"""
+
+
+def test_names_of_the_selected_tokens_lie_over_no_other_name(looking, serving, folder):
+    page = looking(serving(folder).url, width=1280).open("#heads?layer=1&head=2&query=30&key=21")
+    names = page.locator(".map svg text")
+    assert page.evaluate(COVERED) == []
+    count = names.count()
+    page.locator(".map canvas").press("ArrowUp")
+    assert page.evaluate(COVERED) == []
+    assert names.count() == count
+
+
 def test_the_link_to_steps_has_the_cell_under_the_cross_hair(looking, serving, folder):
     page = looking(serving(folder).url, width=1440).open("#heads?layer=1&head=2")
 

@@ -179,8 +179,8 @@ export class HeadMap {
     const isNamed = each <= MOST_PASSED;
     const count = this.words.length;
     const all = range(count).filter((at) => at % each === 0);
-    const places = isNamed ? all : ticks(0, count - 1, (count * cell) / APART);
-    return places.flatMap((at) => {
+    this.places = isNamed ? all : ticks(0, count - 1, (count * cell) / APART);
+    return this.places.flatMap((at) => {
       const middle = (at + 0.5) * cell + size / 3;
       const text = isNamed ? this.cut(this.words[at]) : grouped(at);
       const shared = { text, size, fill: each === 1 ? "ink" : "quiet" };
@@ -226,5 +226,13 @@ export class HeadMap {
     cross.classList.toggle("held", held);
     this.query.textContent = this.cut(words[query]);
     this.key.textContent = this.cut(words[key]);
+    // These names stand over those of other tokens.
+    const names = this.margins.querySelectorAll("text");
+    this.places.forEach((at, place) => {
+      [query, key].forEach((each, side) => {
+        const isNear = Math.abs(at - each) * this.layout.cell < LINE;
+        setStyle(names[2 * place + side], { visibility: isNear ? "hidden" : "visible" });
+      });
+    });
   }
 }

@@ -43,9 +43,11 @@ export const othersOf = ({ count, hidden }) => count - hidden || count;
 // A frame: its phase, and the number of the key that it is of. A phase of "rest" is of the others.
 /** @typedef {{phase: string, key?: number, rest?: boolean}} Frame */
 
-// Terms of a longer sum that are written, and numbers of a longer vector.
+// Numbers of vectors whose product is written as a whole, terms of a longer sum that are written, and
+// numbers of a longer vector.
+const FACTORS = 6;
 const TERMS = 4;
-const NUMBERS = 6;
+const NUMBERS = 8;
 // The steps that may change nothing, in their order.
 const IDLE = ["scaled", "capped", "biased", "masked", "dropped"];
 
@@ -178,7 +180,7 @@ function hiddenOf(/** @type {Row} */ { keys }) {
 function products({ q, isProduct }, { k, score }) {
   if (!isProduct) return [];
   const all = range(q.length);
-  if (q.length <= NUMBERS) {
+  if (q.length <= FACTORS) {
     return ["q·k = ", ...joined(all.map((at) => product(q[at], k[at]))), " = "];
   }
   const largest = largestFirst(all, (at) => Math.abs(q[at] * k[at])).slice(0, TERMS);
