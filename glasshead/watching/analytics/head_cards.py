@@ -439,10 +439,10 @@ def _measured(weights: Weights, text: _Text) -> dict[str, Tensor]:
         sums["aligned"] += equal.any(-1).sum()
         weight, best = P.max(-1)
         sums["match"] += (equal[torch.arange(len(rows)), best] & (weight > 0)).sum(-1)
-        P = P[:, asking]
+        P, seen = P[:, asking], weights.visible(rows).reshape(P.shape)[:, asking].cpu()
         received += P.sum(1)
         weight, best = P.masked_fill(text.sinks, -1).max(-1)
-        top.append((weight, best, weight - 1 / (P > 0).sum(-1)))
+        top.append((weight, best, weight - 1 / seen.sum(-1)))
     weight, best, above = (torch.cat(one, 1) for one in zip(*top, strict=True))
     strongest = above.argmax(-1, keepdim=True)
     look = (~text.sinks).nonzero().flatten()[strongest], best.gather(1, strongest)

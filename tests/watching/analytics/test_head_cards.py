@@ -8,6 +8,7 @@ import torch
 import glasshead as gh
 from glasshead.watching.analytics import HeadCards
 from glasshead.watching.analytics.head_card import entry
+from glasshead.watching.analytics.head_cards import _measured, _Text
 from glasshead.watching.analytics.logit_parts import head_logits
 from glasshead.watching.analytics.score_parts import contrasts
 
@@ -51,6 +52,19 @@ def test_numbers_of_set_weights_are_worked_out_on_paper():
     assert looks[("5", "5")] == looks[("6", "6")] == looks[("6", "5")] == pytest.approx(1 / 5)
     assert match.fed_by == match.writes == ()
     assert cards.unknown is None
+
+
+def test_the_strongest_look_counts_keys_whose_weight_is_too_small():
+    scores = torch.eye(6).log()
+    # The first of these queries sees a second key, whose weight of e^-200 is 0 in float32.
+    scores[1, 2] = -200.0
+    scores[2, 1:4] = torch.tensor([0.2, 0.6, 0.2]).log()
+    attention, x = gh.Attention(), torch.zeros(1, 1, 6, 2)
+    with gh.watch(attention, keep="parts") as seen:
+        attention(x, x, x, bias=scores)
+    text = _Text.of(TOKENS, None, ())
+    # 1 - 1/2 is more than 0.6 - 1/3.
+    assert _measured(seen[""].weights, text)["look"].tolist() == [[1, 1]]
 
 
 def test_alignment_needs_one_key_for_each_query():
