@@ -5,6 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glasshead as gh
+from glasshead.attention import attention as module
 from glasshead.engines import fused
 from glasshead.engines.fused import Fused
 
@@ -16,6 +17,7 @@ Band = type(gh.causal())
 def no_masks_kept():
     torch.manual_seed(7)
     fused.AddedMask._kept.clear()
+    module._REMEMBERED.clear()
 
 
 def inputs_of(queries, keys, heads=3, dtype=torch.float32, *, requires_grad=False):
@@ -32,9 +34,10 @@ def with_gradients(attention, inputs, **call):
 
 
 def general_way(function, *arguments, **call):
-    """Call a function while the fused engine takes no direct way."""
+    """Call a function while the fused engine takes no direct way, and no call is remembered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Fused, "direct", lambda *_: None)
+        patched.setattr(module, "_REMEMBERED", {})
         return function(*arguments, **call)
 
 
