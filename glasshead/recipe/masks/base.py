@@ -86,8 +86,8 @@ class Mask(Part, ABC):
         conjuncts: The masks whose intersection it is; empty if it is not an intersection.
         shows_own_key: Whether each query is known to see the key at its own position.
         by_distance: Whether visibility depends on i + offset - j alone.
-        of_positions: What decides it, if positions alone do: numbers, which are equal for masks
-            that hide the same. None: a tensor's numbers may decide it, too.
+        of_positions: The numbers that decide it with the positions alone; masks with equal numbers
+            hide the same. None: a tensor's numbers may decide it, too.
     """
 
     is_dense: ClassVar[bool] = False
