@@ -71,7 +71,12 @@ export const within = (index, length) => clamped(index, 0, length - 1);
 export const wholeNumber = (text, other) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : other);
 
 /** The place of the largest number, the first of several. @param {number[] | Float32Array | Float64Array} numbers */
-export const largestAt = (numbers) => numbers.indexOf(Math.max(...numbers));
+export function largestAt(numbers) {
+  // A map has more numbers than a call may have arguments.
+  let best = 0;
+  for (let at = 1; at < numbers.length; at += 1) if (numbers[at] > numbers[best]) best = at;
+  return best;
+}
 
 /** @template Each @param {Each[]} list @param {(each: Each) => number} sizeOf */
 export function largestFirst(list, sizeOf) {

@@ -133,7 +133,8 @@ export function stairsOf({ q }, { k }) {
 export const sizesOf = ({ q }, { k }) => q.map((each, at) => Math.abs(each * k[at]));
 
 export function largestOf(/** @type {number[][]} */ vectors) {
-  return Math.max(...vectors.flat().map(Math.abs)) || 1;
+  // All at once can be more numbers than a call may have arguments.
+  return Math.max(...vectors.map((each) => Math.max(...each.map(Math.abs)))) || 1;
 }
 
 export function weightColor(/** @type {number} */ weight) {
