@@ -293,6 +293,28 @@ def test_a_moving_slider_keeps_cells_and_focus(looking, serving):
 
 
 @pytest.mark.slow
+def test_what_is_out_of_sight_is_drawn_when_a_slider_is_released(looking, serving):
+    text = " ".join(f"word{place}" for place in range(19))
+    page = looking(serving().url, height=701).open(f"#steps?text={quote(text)}")
+    slider = page.get_by_label("Inverse temperature β")
+    slider.scroll_into_view_if_needed()
+    cell = page.locator("[data-cell='weights.1.1']")
+    before = cell.get_attribute("data-value")
+    box = slider.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] + 7, middle, steps=3)
+    page.wait_for_url("**beta=inf**")
+    page.wait_for_selector(".body[data-drawn]")
+    expect(cell).not_to_be_in_viewport()
+    assert cell.get_attribute("data-value") == before
+    page.mouse.up()
+    assert_shows(page, text=text, beta="inf")
+    assert_tells(page, text=text, beta="inf")
+
+
+@pytest.mark.slow
 def test_a_dragged_slider_asks_for_one_thing_at_a_time(looking, serving):
     page = looking(serving().url).open("#steps")
     # Counted where the page itself asks: what the browser reports arrives in no such order.

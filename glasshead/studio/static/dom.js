@@ -47,6 +47,15 @@ export function setStyle({ style }, values) {
 /** Whether a value is an object in braces, which no child of an element is. @param {any} value */
 const isPlain = (value) => value?.constructor === Object;
 
+/** Whether an element is in the window. @param {Element} node */
+export function sightOf(node) {
+  const sight = { isIn: true };
+  new IntersectionObserver((seen) => {
+    sight.isIn = seen.at(-1).isIntersecting;
+  }).observe(node);
+  return sight;
+}
+
 // Replace all that an element holds; the same texts stay, as new ones would be laid out again.
 /** @param {Element} frame @param {...Children} children */
 export function fill(frame, ...children) {

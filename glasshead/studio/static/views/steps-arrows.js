@@ -10,7 +10,7 @@ import { shortWeight } from "./steps-layout.js";
 import { factor, partElements, product, subscript } from "./steps-sums.js";
 
 /** @import { Context } from "../app.js" */
-/** @import { Material } from "./steps-practice.js" */
+/** @import { Material, Opened } from "./steps-practice.js" */
 /** @import { Row } from "./steps-row.js" */
 /** @import { Part } from "./steps-sums.js" */
 
@@ -20,8 +20,10 @@ const NAMED = 8;
 const NUMBERS = 4;
 
 export class Arrows {
-  constructor(/** @type {Context} */ { t }) {
+  /** @param {Context} context @param {Opened} opened */
+  constructor({ t }, opened) {
     this.t = t;
+    this.opened = opened;
     // What the vectors were when they were not dragged.
     this.origin = "";
     this.none = element("p.said");
@@ -70,7 +72,7 @@ export class Arrows {
     fill(this.none, this.fault && this.t(this.fault));
     this.none.hidden = !this.fault;
     this.body.hidden = !this.none.hidden;
-    this.body.classList.toggle("dragged-arrows", !this.fault);
+    this.opened(!this.fault);
     if (!this.fault) this.draw();
   }
 

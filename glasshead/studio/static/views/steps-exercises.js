@@ -3,7 +3,7 @@ import { Arrows } from "./steps-arrows.js";
 import { Predict } from "./steps-predict.js";
 
 /** @import { Context } from "../app.js" */
-/** @import { Exercise } from "./steps-practice.js" */
+/** @import { Exercise, Opened } from "./steps-practice.js" */
 
-/** @type {Record<string, new (context: Context) => Exercise>} */
+/** @type {Record<string, new (context: Context, opened: Opened) => Exercise>} */
 export const EXERCISES = { predict: Predict, drag: Arrows };

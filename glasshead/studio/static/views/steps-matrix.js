@@ -1,6 +1,6 @@
 // A matrix as a table of colored cells, which the arrow keys walk.
 import { scale } from "../colors.js";
-import { element } from "../dom.js";
+import { element, sightOf } from "../dom.js";
 import { decimal, range } from "../numbers.js";
 import { toneOf } from "../diverging.js";
 import { walk } from "../parts/walk.js";
@@ -33,8 +33,6 @@ export class Matrix {
     this.name = name;
     this.decimals = decimals.cells;
     this.isMoving = false;
-    // Whether it is out of sight.
-    this.isSkipped = false;
     this.formula = element("span");
     const numbers = range(matrices[name][0].length).map((at) => name[0] + subscript(at));
     const columns = VECTORS.includes(name) ? numbers : words;
@@ -59,9 +57,7 @@ export class Matrix {
     const unit = decimals.cells ? "div.unit" : "div.unit.large";
     const style = { "--columns": columnNames.length, "--rows": rowNames.length };
     this.frame = element(unit, { "data-then": sign, style }, table);
-    this.frame.addEventListener("contentvisibilityautostatechange", (event) => {
-      this.isSkipped = /** @type {ContentVisibilityAutoStateChangeEvent} */ (event).skipped;
-    });
+    this.sight = sightOf(this.frame);
   }
 
   /** @param {number} row @param {number} column @returns {Cell} */
@@ -80,7 +76,7 @@ export class Matrix {
    */
   draw(values, top, seen, isMoving) {
     this.isMoving = isMoving;
-    if (isMoving && this.isSkipped) return;
+    if (isMoving && !this.sight.isIn) return;
     const level = scale({ top });
     values.forEach((line, row) => {
       line.forEach((value, column) => {

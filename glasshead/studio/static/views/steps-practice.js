@@ -18,6 +18,8 @@ import { Unreachable } from "../source.js";
  * @typedef {{element: HTMLElement, show: (material: Material) => Promise<void> | void}} Exercise
  */
 
+/** What an exercise calls while its answer is open, and when it no longer is. @typedef {(isOpen: boolean) => void} Opened */
+
 export class Practice {
   /** @param {Context} context @param {Walk} walk */
   constructor(context, walk) {
@@ -56,16 +58,24 @@ export class Practice {
     return this.draw();
   }
 
+  // What tells the answer waits until all weights are guessed; arrows that are dragged have other numbers.
+  cover(/** @type {boolean} */ isOpen) {
+    this.element.closest(".steps").classList.toggle("practiced", isOpen && this.way !== "watch");
+  }
+
   async draw() {
     const { way, material, context } = this;
     this.walk.element.hidden = way !== "watch";
-    if (way === "watch") return fill(this.place);
+    if (way === "watch") {
+      this.cover(false);
+      return fill(this.place);
+    }
     try {
       // The code arrives when an exercise is first chosen.
       const { EXERCISES } = await import("./steps-exercises.js").catch(() => {
         throw new Unreachable(way);
       });
-      this.made[way] ??= new EXERCISES[way](context);
+      this.made[way] ??= new EXERCISES[way](context, (isOpen) => this.cover(isOpen));
       // Meanwhile another may have been chosen.
       if (way !== this.way || material !== this.material) return;
       fill(this.place, this.made[way].element);

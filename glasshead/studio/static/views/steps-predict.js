@@ -11,7 +11,7 @@ import { takeTurns } from "./steps-turns.js";
 
 /** @import { Context } from "../app.js" */
 /** @import { Key, Row } from "./steps-row.js" */
-/** @import { Material } from "./steps-practice.js" */
+/** @import { Material, Opened } from "./steps-practice.js" */
 /** @import { Part } from "./steps-sums.js" */
 
 /** A weight to guess: of a key, by its place in the row. @typedef {{row: Row, place: number}} Question */
@@ -26,8 +26,10 @@ const TERMS = 6;
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
 
 export class Predict {
-  constructor(/** @type {Context} */ { t, signal }) {
+  /** @param {Context} context @param {Opened} opened */
+  constructor({ t, signal }, opened) {
     this.t = t;
+    this.opened = opened;
     this.element = element("section.walk.predict", { "aria-label": t("practice.predict") });
     this.questions = /** @type {Question[]} */ ([]);
     this.begin(0);
@@ -93,6 +95,7 @@ export class Predict {
 
   draw() {
     const { t, rounds } = this;
+    this.opened(!this.isDone);
     if (!rounds) {
       render(html`<p class="said">${t("predict.none")}</p>`, this.element);
       return;

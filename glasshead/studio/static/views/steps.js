@@ -1,5 +1,5 @@
 // The view "steps": every matrix of a small attention, and the sum behind each of its numbers.
-import { element, fill, given } from "../dom.js";
+import { element, fill, given, sightOf } from "../dom.js";
 import { decimal, largestAt, range } from "../numbers.js";
 import { Refused } from "../source.js";
 import { divergingGradient } from "../diverging.js";
@@ -50,6 +50,8 @@ class Steps {
     // Whether something is being asked for, and whether that is out of date already.
     this.isAsking = false;
     this.isStale = false;
+    // Whether a slider is held, and will move on.
+    this.isHeld = false;
     // The state that was drawn last, to go back to, and why the one that is asked for is refused.
     this.drawn = /** @type {Record<string, string>} */ ({});
     this.settings = new Settings(context, (changes) => this.ask(changes));
@@ -57,6 +59,7 @@ class Steps {
     this.pipeline = this.pipelineFrame();
     this.legend = element("p.legend", { "aria-label": t("steps.legend"), role: "note" });
     this.sum = new SumFrame(t);
+    this.sight = sightOf(this.sum.element);
     this.walk = new Walk(
       context,
       (phase) => this.explanation.mark(SECTIONS[phase] ?? phase, true),
@@ -74,6 +77,7 @@ class Steps {
     const { legend } = this;
     const numbers = element("div.numbers", { "data-panel": "" }, this.sought, legend, hint);
     const { asking, frame: settings } = this.settings;
+    settings.addEventListener("pointerdown", (event) => this.hold(event));
     const made = element(
       "div.made",
       this.practice.element,
@@ -97,6 +101,25 @@ class Steps {
       onfocusin: (/** @type {FocusEvent} */ { target }) => this.settle(cellOf(target)),
       onclick: ({ target }) => this.explain(cellOf(target)),
     });
+  }
+
+  /** Follow a slider that is held, and draw the rest when it is released. @param {PointerEvent} event */
+  hold({ target }) {
+    if (!(target instanceof HTMLInputElement) || target.type !== "range") return;
+    const { signal } = this.context;
+    this.isHeld = true;
+    const release = () => {
+      this.isHeld = false;
+      this.ask();
+    };
+    for (const name of ["pointerup", "pointercancel"]) {
+      addEventListener(name, release, { signal, once: true });
+    }
+  }
+
+  /** Whether more will be drawn at once. */
+  get isMoving() {
+    return this.isStale || this.isHeld;
   }
 
   // Ask for other settings. While an answer is under way only the newest settings wait for it.
@@ -135,7 +158,7 @@ class Steps {
     const newest = Number(this.state.query);
     this.draw(data, newest in data.words ? newest : data.query);
     // While a slider moves, the numbers follow the walk in the next frame; the words wait.
-    const isMoving = this.isStale;
+    const { isMoving } = this;
     if (isMoving) await new Promise(requestAnimationFrame);
     if (signal.aborted) return;
     this.drawCells();
@@ -144,7 +167,7 @@ class Steps {
     const isThere = !this.problem || Number(query) in data.words;
     const params = { ...chosen, query: isThere ? query : null, lang: language };
     const explained = await source.json("steps/words", params, { signal });
-    if (!signal.aborted && !this.isStale) this.tell(explained, state);
+    if (!signal.aborted && !this.isMoving) this.tell(explained, state);
   }
 
   // Tell of a refusal beside the sentence that was drawn before, with all other settings; where
@@ -204,6 +227,7 @@ class Steps {
   /** Draw the matrices, and the sum of the cell that is shown. */
   drawCells() {
     this.drawNumbers();
+    if (this.isMoving && !this.sight.isIn) return;
     reachByTab(this.cells.get(this.at));
     this.show(this.shown && !this.isFolded(this.shown) ? this.shown : this.at);
   }
@@ -268,7 +292,7 @@ class Steps {
         const matrix = this.matrices[name];
         // A hidden score is null, and the weight of it a 0.
         const seen = matrices[name === "weights" ? "masked" : name];
-        matrix.draw(matrices[name], top, seen, this.isStale);
+        matrix.draw(matrices[name], top, seen, this.isMoving);
         fill(matrix.formula, t(sums[name].formula));
         if (!hasRowPerQuery(name)) continue;
         matrix.rows.forEach((row, at) => row.classList.toggle("here", at === query));
