@@ -16,6 +16,7 @@ from glasshead.studio.views.steps import computed
 from glasshead.studio.views.steps_cell import Cells
 from glasshead.studio.views.steps_request import STEPS_NORMALIZERS, StepsRequest
 from glasshead.tasks.story_model import FOLDER
+from pretrained_folders import llama_folder
 from studio.conftest import LANGUAGES, address, quickly, share, widths_of
 
 SENTENCE = "I do not like rain"
@@ -461,7 +462,8 @@ def test_the_arrows_of_a_head_are_dragged_and_all_its_keys_count(looking, servin
     assert line[0] * line[1] == pytest.approx(line[2], abs=1e-6)
     assert line[0] == pytest.approx(float(longer.norm()), abs=1e-6)
     said = page.locator(".drag figcaption").all_inner_texts()
-    assert "each score in full" in said[0]
+    assert "each score is exact" in said[0]
+    assert "Gray dots" in said[1]
     context = weights @ values
     x, y = page.locator(".drag circle.context").evaluate(PLACE)
     size = page.evaluate(HELD)[1][1]
@@ -601,3 +603,11 @@ def test_exercises_are_accessible_and_fit_in_every_language(looking, serving):
                 look.resize(width)
                 assert look.overflow() == 0, (way, language, width)
             assert look.violations(contrast=language == "en") == []
+
+
+@pytest.mark.slow
+def test_a_head_names_the_heads_that_share_its_keys(looking, serving, tmp_path):
+    model = llama_folder(tmp_path / "model", num_attention_heads=6, num_key_value_heads=2)
+    place = {"layer": 1, "head": 4, "said": "ab abc a c b"}
+    page = looking(serving(model).url).open(f"#steps?{urlencode(place)}")
+    assert "heads 3–5 share their keys and values" in page.locator(".made").inner_text()

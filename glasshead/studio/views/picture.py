@@ -49,6 +49,11 @@ WORDS = {
     "picture.rollout": _("Rollout over all layers"),
     "picture.all": _("All heads, one row per layer"),
     "picture.sums": _("Weight by kind of token"),
+    "picture.about": _(
+        "Rollout combines the weights of all layers to estimate how much each patch reaches the "
+        "query. The colors of each small picture end at its own largest weight."
+    ),
+    "picture.class": _("The class token stands for the whole picture and has no place in it."),
     "picture.table": _("Weight of each patch"),
 }
 

@@ -71,7 +71,7 @@ WORDS = COLUMNS | {
     "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
     "steps.context": _("Context"),
-    "steps.hint": _("Point at a cell, or tap it, to read how it is computed."),
+    "steps.hint": _("Point at a cell, or tap it, to read how it is computed. Numbers are rounded."),
     "steps.keyboard": _(
         "Tab and the arrow keys move among the cells, and Enter explains the word of the row."
     ),

@@ -394,7 +394,7 @@ def test_the_margins_of_many_tokens_are_numbers(tmp_path, serving, looking):
     text = served.studio.texts.add(" ".join([STORY] * 40))
     page = looking(served.url).open(f"#heads?text={text}&layer=1&head=2")
     beside = page.locator(".map svg text").all_text_contents()
-    named = [one for one in beside if not re.fullmatch(r"[0-9 ]+", one)]
+    named = [one for one in beside if not re.fullmatch(r"[0-9 .–]+", one)]
     assert named == [words("en")[f"heads.{name}"] for name in ("entropy", "distance", "received")]
     assert {"0", "100", "200", "300"} <= set(beside)
 
@@ -586,3 +586,7 @@ def test_bars_along_the_axes_are_as_long_as_their_numbers(opened, reading):
     for path, numbers in zip(paths, along, strict=True):
         long = torch.tensor([float(one) for one in re.findall(r"[hv]([\d.e-]+)", path)])
         torch.testing.assert_close(long / long.max(), numbers / numbers.max(), rtol=1e-5, atol=1e-6)
+    # Each scale ends at the longest bar.
+    ends = opened.page.locator(".map svg text").filter(has_text=re.compile(r"^0–"))
+    ends = [float(one.removeprefix("0–")) for one in ends.all_text_contents()]
+    assert ends == pytest.approx([float(numbers.max()) for numbers in along], rel=0.05)

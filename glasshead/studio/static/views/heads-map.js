@@ -2,7 +2,7 @@
 import { element, fill, leadsToCells, letterScale, setStyle } from "../dom.js";
 import { markNode, svgNode, textWidth } from "../marks.js";
 import { drawMap } from "../map.js";
-import { grouped, range, ticks, within } from "../numbers.js";
+import { grouped, range, significant, ticks, within } from "../numbers.js";
 
 /** @import { Mark } from "../marks.js" */
 /** @import { Look } from "../map.js" */
@@ -155,15 +155,22 @@ export class HeadMap {
     const below = top + side + GAP;
     const middle = (/** @type {number} */ at) => (at + 0.5) * cell;
     const upright = { y: top - GAP, rotate: -90 };
+    const foot = { y: below + TITLES };
+    const under = { x: left, y: below + strip + 10 };
     return [
       ...this.tokenMarks(),
-      ...this.bars("entropy", { x: right + 9, ...upright }, (at) => {
+      ...this.bars("entropy", { x: right + 9, ...upright }, { x: right + strip, ...foot }, (at) => {
         return `M${right} ${top + middle(at)}h`;
       }),
-      ...this.bars("distance", { x: farther + 9, ...upright }, (at) => {
-        return `M${farther} ${top + middle(at)}h`;
-      }),
-      ...this.bars("received", { x: left, y: below + strip + 10 }, (at) => {
+      ...this.bars(
+        "distance",
+        { x: farther + 9, ...upright },
+        { x: farther + strip, ...foot },
+        (at) => {
+          return `M${farther} ${top + middle(at)}h`;
+        },
+      ),
+      ...this.bars("received", under, { ...under, x: left + side }, (at) => {
         return `M${left + middle(at)} ${below}v`;
       }),
     ];
@@ -194,11 +201,11 @@ export class HeadMap {
   /**
    * Bars, one a query or a key, and their title.
    * @param {"entropy" | "distance" | "received"} name
-   * @param {Mark} title  Its place
+   * @param {Mark} title  Its place @param {Mark} foot  The place of how far the bars reach
    * @param {(at: number) => string} startOf  A path to where a bar begins, and its direction
    * @returns {Mark[]}
    */
-  bars(name, title, startOf) {
+  bars(name, title, foot, startOf) {
     const { cell, strip } = this.layout;
     // Keys that are grayed have no bars.
     const skip = name === "received" ? within(this.look.skip, this.words.length) : 0;
@@ -207,9 +214,11 @@ export class HeadMap {
     const most = Math.max(...sizes) || 1;
     const bars = sizes.map((size, at) => `${startOf(at + skip)}${(size / most) * strip}`);
     const width = Math.max(0.8 * cell, 0.5);
+    const look = { size: TITLES, fill: "quiet" };
     return [
       { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 },
-      { text: this.t(`heads.${name}`), size: TITLES, fill: "quiet", ...title },
+      { text: this.t(`heads.${name}`), ...look, ...title },
+      { text: (strip < 30 ? "" : "0–") + significant(most, 2), ...look, ...foot, anchor: "end" },
     ];
   }
 

@@ -1,7 +1,7 @@
 // A plane of arrows, one of which is held: a pointer drags its tip, and the arrow keys move it.
 import { menu } from "../controls.js";
 import { element, moveOf } from "../dom.js";
-import { byKey, clamped, decimal, dot, largestFirst, range, sum } from "../numbers.js";
+import { clamped, decimal, dot, largestFirst, range, sum } from "../numbers.js";
 import { html, render } from "../parts/html.js";
 import { between, largestOf, shortWeight, squareAround } from "./steps-layout.js";
 
@@ -274,24 +274,34 @@ function placed(tips, [begin, base], half, others) {
   };
   const named = tips.filter(({ label }) => label);
   // Tips that cover one another share a line.
-  const near = byKey(named, ({ at }) => at.map((each) => Math.round(each / BESIDE)).join());
-  return [...near.values()].flatMap((ofIt) => {
-    const text = ofIt.map(({ label }) => label).join(", ");
+  const together = /** @type {(typeof named)[]} */ ([]);
+  for (const tip of named) {
+    const [x, y] = tip.at;
+    const near = together.find(([{ at }]) => Math.hypot(at[0] - x, at[1] - y) < BESIDE);
+    if (near) near.push(tip);
+    else together.push([tip]);
+  }
+  const place = (/** @type {string} */ text, /** @type {number[]} */ [across, up]) => {
     const width = LETTER * text.length;
-    const [across, up] = ofIt[0].at;
     const boxes = SIDES.map(([right, down]) => {
       const x = across + right * BESIDE;
       const left = x + ((right - 1) / 2) * width;
       const top = up + down * (right ? BESIDE : LINE + 3) - LINE / 2;
       const anchor = ["end", "middle", "start"][1 + right];
-      return { left, top, right: left + width, x, y: top + BASE, anchor };
+      return { text, left, top, right: left + width, x, y: top + BASE, anchor };
     });
     const costs = boxes.map(cost);
-    const best = boxes[costs.indexOf(Math.min(...costs))];
-    // Among many tips there may be no room; the menu names them all.
-    if (covers(best).some((other) => !others.includes(other))) return [];
-    taken.push(best);
-    return [{ text, ...best }];
+    return boxes[costs.indexOf(Math.min(...costs))];
+  };
+  return together.flatMap((ofIt) => {
+    const [{ label, at }] = ofIt;
+    const all = ofIt.map((each) => each.label).join(", ");
+    // Among many tips there may be no room for all names, or for one; the menu has them.
+    const best = (ofIt.length > 1 ? [all, `${label}, …`] : [label])
+      .map((text) => place(text, at))
+      .find((box) => covers(box).every((other) => others.includes(other)));
+    if (best) taken.push(best);
+    return best ? [best] : [];
   });
 }
 

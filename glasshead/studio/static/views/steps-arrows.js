@@ -15,7 +15,7 @@ import { factor, partElements, product, subscript } from "./steps-sums.js";
 /** @import { Part } from "./steps-sums.js" */
 
 // More words have no room for their names.
-const NAMED = 8;
+const NAMED = 9;
 // Vectors of more numbers are seen in planes of their own, not in those of two numbers.
 const NUMBERS = 4;
 
@@ -172,9 +172,10 @@ export class Arrows {
     });
     const seen = this.seen(this.shown).map((at) => keys[at]);
     const name = isFitted ? "drag.scores" : "drag.rest";
-    const scores = q.length > 2 && t(name, { share: planes.keys.shareOf(seen) });
+    const scores = q.length > 2 && t(name, { dim: q.length, share: planes.keys.shareOf(seen) });
     const share = { share: planes.values.shareOf([context]) };
-    const part = context.length > 2 && t("drag.share", share);
+    const dots = this.seen(this.others).length > 0 && t("drag.others");
+    const part = [context.length > 2 && t("drag.share", share), dots].filter(Boolean).join(" ");
     planes.keys.draw(worked, this.keyMarks(worked), scores);
     planes.values.draw(worked, this.valueMarks(worked, context), part);
     render(this.table(worked), this.numbers);

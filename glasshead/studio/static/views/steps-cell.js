@@ -182,6 +182,8 @@ export class CellOfModel {
   /** @param {Told} told @param {Row} row */
   factsOf({ tokens, of, mask, key_head: [group, groups], heads, layer }, row) {
     const { t } = this;
+    const together = heads[layer] / groups;
+    const shared = `${group * together}–${(group + 1) * together - 1}`;
     return [
       t("cell.dims", { dim: row.q.length, tokens: grouped(tokens.length) }),
       of > tokens.length && t("cell.cut", { of: grouped(of) }),
@@ -189,7 +191,8 @@ export class CellOfModel {
       row.softcap !== null && t("cell.softcap", { cap: row.softcap }),
       mask && t("cell.mask", { mask }),
       row.normalizer,
-      groups < heads[layer] && t("cell.group", { group, groups }),
+      together > 1 && t("cell.group", { heads: shared }),
+      t("cell.rounded"),
     ].filter(Boolean);
   }
 

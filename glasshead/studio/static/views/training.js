@@ -34,8 +34,8 @@ import { Zoom } from "./training-zoom.js";
 // Milliseconds between two questions; more, where the answer takes long.
 const INTERVAL = 1500;
 const TIMES_AS_LONG = 4;
-const SMOOTHING = [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99];
-const USUAL_SMOOTHING = 0.8;
+const SMOOTHING = [0, 0.5, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99];
+const USUAL_SMOOTHING = 0.6;
 const NOT_FOUND = 404;
 // The charts whose titles are translated; others have the name of their metric.
 const TITLED = ["loss", "learning_rate"];
