@@ -299,6 +299,15 @@ def test_arcs_are_seen_without_scrolling(looking, serving, folder, width, height
     assert page.locator(".arcs path").count() > 0
 
 
+@pytest.mark.slow
+def test_a_field_with_a_long_text_leaves_room_for_what_the_model_does(looking, serving, folder):
+    look = looking(serving(folder).url, width=1280, height=800)
+    page = look.open(f"#prompt?text={TEXT.replace(' ', '+') * 83}")
+    field = page.get_by_role("textbox").bounding_box()
+    assert field["height"] < 200
+    assert page.locator(".arcs").bounding_box()["y"] < 400
+
+
 def test_what_a_click_does_is_chosen_before_the_maps_arrive(looking, serving, folder):
     look = looking(serving(folder).url)
     page = look.page
