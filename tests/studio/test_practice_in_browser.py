@@ -611,3 +611,22 @@ def test_a_head_names_the_heads_that_share_its_keys(looking, serving, tmp_path):
     place = {"layer": 1, "head": 4, "said": "ab abc a c b"}
     page = looking(serving(model).url).open(f"#steps?{urlencode(place)}")
     assert "heads 3–5 share their keys and values" in page.locator(".made").inner_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["predict", "drag"])
+def test_keys_of_the_same_word_have_their_places(looking, serving, way):
+    served = serving(FOLDER)
+    row, _ = head_of_the_story(served.studio, 16)
+    words = [key["word"] for key in row["keys"]]
+    assert len(set(words)) < len(words)
+    place = {"layer": 1, "head": 2, "query": 16, "way": way, "said": SAID}
+    page = looking(served.url).open(f"#steps?{urlencode(place)}")
+    page.wait_for_selector(f".{way} .bars .word")
+    named = page.locator(".bars .word").all_inner_texts()[: len(words)]
+    twice = [word for word in words if words.count(word) > 1]
+    expected = [
+        f"{key['word']} {key['place']}" if key["word"] in twice else key["word"]
+        for key in row["keys"]
+    ]
+    assert named == expected

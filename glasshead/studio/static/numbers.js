@@ -70,13 +70,15 @@ export const within = (index, length) => clamped(index, 0, length - 1);
 /** @template Other @param {string | undefined} text @param {Other} other */
 export const wholeNumber = (text, other) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : other);
 
-/** The place of the largest number, the first of several. @param {number[] | Float32Array | Float64Array} numbers */
-export function largestAt(numbers) {
-  // A map has more numbers than a call may have arguments.
-  let best = 0;
-  for (let at = 1; at < numbers.length; at += 1) if (numbers[at] > numbers[best]) best = at;
-  return best;
-}
+// The place of the largest number, the first of several. A map has more numbers than a call may
+// have arguments.
+/** @param {number[] | Float32Array | Float64Array} numbers @returns {number} */
+export const largestAt = (numbers) =>
+  /** @type {any} */ (numbers).reduce(
+    (/** @type {number} */ best, /** @type {number} */ each, /** @type {number} */ at) =>
+      each > numbers[best] ? at : best,
+    0,
+  );
 
 /** @template Each @param {Each[]} list @param {(each: Each) => number} sizeOf */
 export function largestFirst(list, sizeOf) {

@@ -49,7 +49,10 @@ WORDS = {
     "alignment.picture": _("Cross-attention of each word of the translation"),
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
-    "alignment.hint": _("Point at a word, or tap it, to read its weights."),
+    "alignment.hint": _(
+        "The larger a weight, the wider its line. Weights below {least} have no line. Point at a "
+        "word, or tap it, to read its weights."
+    ),
     "alignment.keyboard": _("The arrow keys move among the words, and Esc clears the selection."),
     "alignment.gave": _("The attention of “{word}”: {weights}."),
     "alignment.took": _("“{word}” receives {weights}."),

@@ -51,9 +51,9 @@ WORDS = {
     "picture.sums": _("Weight by kind of token"),
     "picture.about": _(
         "Rollout combines the weights of all layers to estimate how much each patch reaches the "
-        "query. The colors of each small picture end at its own largest weight."
+        "query. The colors of each small picture end at its own largest weight. A class token "
+        "stands for the whole picture and has no place in it."
     ),
-    "picture.class": _("The class token stands for the whole picture and has no place in it."),
     "picture.table": _("Weight of each patch"),
 }
 

@@ -46,15 +46,16 @@ WORDS = {
         "cannot be dragged."
     ),
     "drag.scores": _(
-        "Vectors of {dim} numbers are projected onto this plane. It contains q, so each score is "
-        "exact. It keeps {share}\u00a0% of the squared lengths of the keys that have an arrow."
+        "This plane contains q, so each score is exact. It keeps {share}\u00a0% of the squared "
+        "lengths of the keys that have an arrow."
     ),
     "drag.rest": _(
         "This plane shows two numbers of each vector. The formula adds the products of the other "
         "numbers after its plus sign."
     ),
-    "drag.share": _("This plane keeps {share}\u00a0% of the squared length of the context c."),
-    "drag.others": _("Gray dots are the other visible keys, and their values."),
+    "drag.share": _("This plane keeps {share}\u00a0% of the squared length of c."),
+    "drag.path": _("Dotted: the sum of the weighted values."),
+    "drag.others": _("Gray dots: other keys."),
     "drag.keys": _("Query and keys"),
     "drag.values": _("Values and context"),
     "drag.plane": _("Numbers in the plane"),

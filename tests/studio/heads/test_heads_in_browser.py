@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 from playwright.sync_api import expect
+from transformers import AutoModelForCausalLM
 
 from glasshead.models.saving import write_weights
 from glasshead.studio.background_jobs import Work
@@ -558,6 +559,24 @@ def test_a_token_that_is_pointed_at_becomes_the_query_and_shades_the_text(opened
         assert [name for name in names if name not in ("asks", "asked")] == expected.split()
     assert "asks" in tokens.nth(7).get_attribute("class")
     assert "".join(tokens.all_text_contents()) == TEXT
+
+
+@pytest.mark.slow
+def test_a_visible_weight_of_zero_shades_its_token_as_its_cell(looking, serving, tmp_path):
+    folder = llama_folder(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.q_proj.weight.mul_(1e4)
+    model.save_pretrained(folder)
+    served = serving(folder)
+    text = served.studio.texts.add("ab abc a c b ab bc")
+    reading = heads.reading_of(served.studio, text, Work())
+    row = heads.whole_map(reading, 1, 2)[5]
+    assert (row[:6] == 0).any()
+    page = looking(served.url).open(f"#heads?text={text}&layer=1&head=2&query=5&key=5")
+    classes = page.locator(".tokens span").evaluate_all("(all) => all.map((one) => one.className)")
+    shaded = [bool(re.search(r"\bw\d", name)) for name in classes]
+    assert shaded == [key <= 5 for key in range(reading.length)]
 
 
 @pytest.mark.slow

@@ -155,7 +155,11 @@ export class Bands {
     }
     for (const side of SIDES) this.markSide(side, word);
     const { t } = this;
-    const hint = [t("alignment.hint"), " ", element("span.help", t("alignment.keyboard"))];
+    const hint = [
+      t("alignment.hint", { least: LEAST_SEEN }),
+      " ",
+      element("span.help", t("alignment.keyboard")),
+    ];
     fill(this.readout, word ? this.sentenceOf(word) : hint);
     this.marked(word);
   }

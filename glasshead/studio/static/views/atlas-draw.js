@@ -195,8 +195,8 @@ function axisMarks(map) {
  */
 function axisTexts({ view, info, tokens, cross }, side, apart, inset, room) {
   const isNamed = view.zoom >= NAMED;
-  // A token is named at the middle of its cell, and a number stands where the token begins.
-  const half = isNamed ? 0.5 : 0;
+  // A token is named at the middle of its cell.
+  const half = 0.5;
   const [from, to] =
     side === "queries"
       ? [view.query(inset), view.query(view.height - inset)]

@@ -31,6 +31,9 @@ const ELSEWHERE = 440;
 const SMALLEST_ROOM = 300;
 const NARROW = 500;
 
+// Bars to the right of the map, a line for each query.
+const STRIPS = /** @type {const} */ (["entropy", "distance"]);
+
 export class HeadMap {
   // The map of the head that is open, drawn again where its frame has another size.
   /** @param {HeadsView} heads @param {() => void} redraw */
@@ -121,9 +124,7 @@ export class HeadMap {
     const letters = Math.min(isNarrow ? 8 : 12, longest);
     const left = letters * 7.2 + 12;
     // The titles of bars stand upright above them, in whichever language.
-    const titles = ["entropy", "distance"].map((name) =>
-      textWidth(this.t(`heads.${name}`), TITLES),
-    );
+    const titles = STRIPS.map((name) => textWidth(this.t(`heads.${name}`), TITLES));
     const top = Math.max(left, 80, ...titles.map((width) => width + 2 * GAP));
     // The longest bar.
     const strip = isNarrow ? 18 : 32;
@@ -150,26 +151,17 @@ export class HeadMap {
   /** @returns {Mark[]} */
   marks() {
     const { left, top, side, cell, strip } = this.layout;
-    const right = left + side + GAP;
-    const farther = right + strip + GAP;
     const below = top + side + GAP;
     const middle = (/** @type {number} */ at) => (at + 0.5) * cell;
-    const upright = { y: top - GAP, rotate: -90 };
-    const foot = { y: below + TITLES };
     const under = { x: left, y: below + strip + 10 };
     return [
       ...this.tokenMarks(),
-      ...this.bars("entropy", { x: right + 9, ...upright }, { x: right + strip, ...foot }, (at) => {
-        return `M${right} ${top + middle(at)}h`;
+      ...STRIPS.flatMap((name, place) => {
+        const x = left + side + GAP + place * (strip + GAP);
+        const title = { x: x + 9, y: top - GAP, rotate: -90 };
+        const foot = { x: x + strip, y: below + TITLES };
+        return this.bars(name, title, foot, (at) => `M${x} ${top + middle(at)}h`);
       }),
-      ...this.bars(
-        "distance",
-        { x: farther + 9, ...upright },
-        { x: farther + strip, ...foot },
-        (at) => {
-          return `M${farther} ${top + middle(at)}h`;
-        },
-      ),
       ...this.bars("received", under, { ...under, x: left + side }, (at) => {
         return `M${left + middle(at)} ${below}v`;
       }),

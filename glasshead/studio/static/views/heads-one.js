@@ -159,7 +159,8 @@ export class OneHead {
     render(rows, this.numbers);
     const level = scale({ ...look, top: Math.max(...row.subarray(look.skip)) });
     this.tokens.forEach((token, at) => {
-      const shade = at < look.skip ? "off" : row[at] > 0 && `w${level(row[at])}`;
+      const isShaded = isSeen(row[at]) && row[at] >= 0;
+      const shade = at < look.skip ? "off" : isShaded && `w${level(row[at])}`;
       const names = [shade, at === query && "asks", at === key && "asked"];
       const name = names.filter(Boolean).join(" ");
       if (token.className !== name) token.className = name;

@@ -11,6 +11,7 @@ import { clamped, largestFirst, range, rowAt } from "../numbers.js";
  * @typedef {object} Scene
  * @property {number[]} counts  Heads of each layer
  * @property {(layer: number, head: number) => string} named
+ * @property {(layer: number) => string} layerOf  Its name
  * @property {number} column  Units from a layer to the next, by the size of the canvas
  * @property {string[]} words @property {number} query
  * @property {number} head  The head that is selected, counted over all layers
@@ -134,7 +135,14 @@ class Drawing {
       const { x } = cornerOf(scene.column, layer, 0);
       const size = clamped(0.42 * unit, 8, 18);
       const y = stream + Math.min(0.62 * unit, 26) + 4;
-      marks.push({ x: view.left(x + 0.5), y, text: layer, size, anchor: "middle", fill: "quiet" });
+      marks.push({
+        x: view.left(x + 0.5),
+        y,
+        text: scene.layerOf(layer),
+        size,
+        anchor: "middle",
+        fill: "quiet",
+      });
       if (!scene.mlps[layer] || scene.column < WITH_MLPS) return;
       const [left, width, height] = [view.left(x + 1.95), 0.85 * unit, 0.84 * unit];
       this.box(left + 1, stream - height / 2 + 1, width - 2, height - 2, 1, "rule", "sunk");

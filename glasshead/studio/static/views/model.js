@@ -122,6 +122,7 @@ class Model {
     this.scene = {
       counts: told.heads,
       named: (at, number) => t("heads.named", { layer: at, head: number }),
+      layerOf: (at) => t("alignment.one.layer", { layer: at }),
       column: 0,
       words: told.running,
       query: 0,

@@ -55,7 +55,6 @@ class Picture {
     this.controls = element("div.controls");
     this.name = element("h2");
     this.bars = element("div.bars", { role: "status" });
-    this.about = element("p.quiet");
     this.legend = element("p.legend");
     const reach = (/** @type {any} */ { target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
@@ -82,7 +81,13 @@ class Picture {
         "div.beside",
         { "data-panel": "" },
         element("section.photo", this.controls, this.canvas, this.legend),
-        element("section.told", this.name, element("p", t("picture.sums")), this.bars, this.about),
+        element(
+          "section.told",
+          this.name,
+          element("p", t("picture.sums")),
+          this.bars,
+          element("p.quiet.about", t("picture.about")),
+        ),
         this.grid,
       ),
       element("details", element("summary", t("model.as_table")), this.table),
@@ -296,7 +301,6 @@ class Picture {
       return [name, element("span.bar", bar), element("b", decimal(values[at]))];
     });
     fill(this.bars, bars);
-    fill(this.about, t("picture.about"), this.sums.class && ` ${t("picture.class")}`);
     const largest = Math.max(...weights);
     const colors = this.context.about.palette.dark.join();
     const style = { background: `linear-gradient(to right, ${colors})` };

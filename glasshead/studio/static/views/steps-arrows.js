@@ -2,7 +2,7 @@
 import { choice, menu } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { NORMALIZERS } from "../normalizers.js";
-import { decimal, dot, grouped, largestFirst, range, sum } from "../numbers.js";
+import { decimal, dot, grouped, largestFirst, range, significant, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
 import { ArrowPlane, planeOfPair, planeWith, widest } from "./steps-arrow-plane.js";
 import { bar, barLine } from "./steps-bars.js";
@@ -82,12 +82,7 @@ export class Arrows {
     this.q = [...row.q];
     this.keys = row.keys.map(({ k }) => [...k]);
     this.values = row.keys.map(({ v }) => [...v]);
-    const words = shown.map((at) => row.keys[at].word);
-    this.words = words.map((word, at) => {
-      return words.indexOf(word) === words.lastIndexOf(word)
-        ? word
-        : `${word} ${grouped(shown[at])}`;
-    });
+    this.words = this.material.row.keys.map(({ word }) => word);
     this.named = largestFirst(shown, (at) => row.keys[at].weight).slice(0, NAMED);
     /** @param {string} letter @param {number[][]} vectors */
     const arrowsOf = (letter, vectors) => {
@@ -172,10 +167,11 @@ export class Arrows {
     });
     const seen = this.seen(this.shown).map((at) => keys[at]);
     const name = isFitted ? "drag.scores" : "drag.rest";
-    const scores = q.length > 2 && t(name, { dim: q.length, share: planes.keys.shareOf(seen) });
+    const scores = q.length > 2 && t(name, { share: planes.keys.shareOf(seen) });
     const share = { share: planes.values.shareOf([context]) };
     const dots = this.seen(this.others).length > 0 && t("drag.others");
-    const part = [context.length > 2 && t("drag.share", share), dots].filter(Boolean).join(" ");
+    const kept = context.length > 2 && t("drag.share", share);
+    const part = [kept, t("drag.path"), dots].filter(Boolean).join(" ");
     planes.keys.draw(worked, this.keyMarks(worked), scores);
     planes.values.draw(worked, this.valueMarks(worked, context), part);
     render(this.table(worked), this.numbers);
@@ -224,11 +220,12 @@ export class Arrows {
     const { t, row, shown, others, words } = this;
     const told = t("walk.others", { count: grouped(this.seen(others).length || others.length) });
     const weight = sum(others.map((each) => weights[each]));
+    const isScaled = !row.changes.some((phase) => phase === "capped" || phase === "biased");
     return html`
       <p class="line">${partElements(this.sumOf(scores), row.decimals, h)}</p>
       <div class="bars" style=${{ "--rows": 1 + shown.length + Number(others.length > 0) }}>
         <span></span>
-        <span class="head">${t("steps.scaled")}</span>
+        <span class="head">${isScaled ? `${significant(row.beta)}·s` : t("steps.scaled")}</span>
         <span class="head">${t("steps.weights")}</span>
         <span></span>
         ${shown.map((each, place) => {

@@ -14,7 +14,7 @@ import {
 import { Refused, newest } from "../source.js";
 import { shortWeight } from "./steps-layout.js";
 import { Practice } from "./steps-practice.js";
-import { othersOf, traitsOf } from "./steps-row.js";
+import { numbered, othersOf, traitsOf } from "./steps-row.js";
 import { shiftOf } from "./steps-sums.js";
 import { Walk } from "./steps-walk.js";
 
@@ -217,7 +217,7 @@ export class CellOfModel {
   }
 
   /** @param {Told} told @param {Row} row */
-  table({ key }, { keys, rest, softcap, changes }) {
+  table({ key, tokens }, { keys, rest, softcap, changes }) {
     const { t } = this;
     const isBiased = changes.includes("biased");
     const isMasked = isBiased || keys.some(({ masked }) => masked === null);
@@ -232,7 +232,7 @@ export class CellOfModel {
     const shown = columns.filter(([name]) => name);
     const byWeight = largestFirst(keys, (one) => one.weight);
     const rows = byWeight.map((one) => {
-      const name = [element("b", one.word), element("span.at", grouped(one.place))];
+      const name = [element("b", tokens[one.place]), element("span.at", grouped(one.place))];
       const heading = headingCell("row", one.place === key ? element("mark", name) : name);
       return [heading, shown.map(([, of]) => numberCell(of(one))), weightCell(one.weight)];
     });
@@ -264,6 +264,7 @@ function rowOfModel(told, t) {
   const scale = Math.exp(told.largest - shift);
   return {
     ...told,
+    keys: numbered(told.keys),
     shift,
     total: told.total * scale,
     rest: told.rest && { ...told.rest, power: told.rest.power * scale },

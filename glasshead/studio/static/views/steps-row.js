@@ -1,6 +1,6 @@
 // One query on its way to its context: what the walk shows in each of its frames, in numbers, in a
 // line and in a sentence.
-import { decimal, largestFirst, range, sum } from "../numbers.js";
+import { decimal, grouped, largestFirst, range, sum } from "../numbers.js";
 import { factor, joined, powerOf, product, shiftOf } from "./steps-sums.js";
 
 /** @import { Translate } from "../app.js" */
@@ -59,6 +59,15 @@ export function traitsOf(kind) {
 /** The steps that change nothing. @param {Row} row */
 export const idleOf = ({ changes }) => IDLE.filter((phase) => !changes.includes(phase));
 
+// Keys of the same word are told apart by their places.
+/** @param {Key[]} keys @returns {Key[]} */
+export function numbered(keys) {
+  return keys.map((key) => {
+    const isAlone = keys.every((other) => other === key || other.word !== key.word);
+    return isAlone ? key : { ...key, word: `${key.word} ${grouped(key.place)}` };
+  });
+}
+
 // The row of a word of a sentence, and the name of its normalizer.
 /** @param {StepsData} data @param {number} query @param {string} normalizer @returns {Row} */
 export function rowOf(data, query, normalizer) {
@@ -74,18 +83,20 @@ export function rowOf(data, query, normalizer) {
     word: words[query],
     q: matrices.queries[query],
     context: matrices.context[query],
-    keys: words.map((word, place) => ({
-      place,
-      word,
-      k: matrices.keys[place],
-      v: matrices.values[place],
-      score: matrices.scores[query][place],
-      scaled: matrices.scaled[query][place],
-      capped: matrices.scaled[query][place],
-      bias: /** @type {number} */ (null),
-      masked: masked[place],
-      weight: matrices.weights[query][place],
-    })),
+    keys: numbered(
+      words.map((word, place) => ({
+        place,
+        word,
+        k: matrices.keys[place],
+        v: matrices.values[place],
+        score: matrices.scores[query][place],
+        scaled: matrices.scaled[query][place],
+        capped: matrices.scaled[query][place],
+        bias: /** @type {number} */ (null),
+        masked: masked[place],
+        weight: matrices.weights[query][place],
+      })),
+    ),
     rest: null,
     beta,
     softcap: null,

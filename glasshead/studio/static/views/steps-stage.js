@@ -117,10 +117,8 @@ export class Stage {
     const layout = layoutOf(width, this.row, length, this.longestWord(), free / this.zoom);
     this.layout = layout;
     const scale = fine * this.zoom;
-    const size = [Math.round(width * scale), Math.round(layout.height * scale)];
-    if (String(size) === this.pixels) this.pen.reset();
-    else [this.element.width, this.element.height] = size;
-    this.pixels = String(size);
+    this.element.width = Math.round(width * scale);
+    this.element.height = Math.round(layout.height * scale);
     this.element.style.height = `${layout.height * this.zoom}px`;
     this.pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.drawTitles();

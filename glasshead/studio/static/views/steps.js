@@ -77,7 +77,7 @@ class Steps {
     const { legend } = this;
     const numbers = element("div.numbers", { "data-panel": "" }, this.sought, legend, hint);
     const { asking, frame: settings } = this.settings;
-    settings.addEventListener("pointerdown", (event) => this.hold(event));
+    this.followSliders(settings);
     const made = element(
       "div.made",
       this.practice.element,
@@ -103,18 +103,18 @@ class Steps {
     });
   }
 
-  /** Follow a slider that is held, and draw the rest when it is released. @param {PointerEvent} event */
-  hold({ target }) {
-    if (!(target instanceof HTMLInputElement) || target.type !== "range") return;
-    const { signal } = this.context;
-    this.isHeld = true;
+  /** Follow a slider that is held, and draw the rest when it is released. @param {HTMLElement} settings */
+  followSliders(settings) {
+    settings.addEventListener("pointerdown", (/** @type {any} */ { target }) => {
+      this.isHeld = target.type === "range";
+    });
     const release = () => {
+      if (!this.isHeld) return;
       this.isHeld = false;
       this.ask();
     };
-    for (const name of ["pointerup", "pointercancel"]) {
-      addEventListener(name, release, { signal, once: true });
-    }
+    const { signal } = this.context;
+    for (const name of ["pointerup", "pointercancel"]) addEventListener(name, release, { signal });
   }
 
   /** Whether more will be drawn at once. */
