@@ -210,6 +210,7 @@ export class HeadMap {
     return [
       { d: bars.join(""), stroke: "quiet", width, opacity: 0.55 },
       { text: this.t(`heads.${name}`), ...look, ...title },
+      // A narrow strip has room for the end of the scale alone.
       { text: (strip < 30 ? "" : "0–") + significant(most, 2), ...look, ...foot, anchor: "end" },
     ];
   }

@@ -18,7 +18,7 @@ import { Unreachable } from "../source.js";
  * @typedef {{element: HTMLElement, show: (material: Material) => Promise<void> | void}} Exercise
  */
 
-/** What an exercise calls while its answer is open, and when it no longer is. @typedef {(isOpen: boolean) => void} Opened */
+/** What an exercise calls with whether its answer is open. @typedef {(isOpen: boolean) => void} Opened */
 
 export class Practice {
   /** @param {Context} context @param {Walk} walk */
@@ -58,7 +58,7 @@ export class Practice {
     return this.draw();
   }
 
-  // What tells the answer waits until all weights are guessed; arrows that are dragged have other numbers.
+  // Hide what shows the answer until all weights are guessed, and numbers that dragged arrows change.
   cover(/** @type {boolean} */ isOpen) {
     this.element.closest(".steps").classList.toggle("practiced", isOpen && this.way !== "watch");
   }

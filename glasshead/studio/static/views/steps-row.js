@@ -59,7 +59,7 @@ export function traitsOf(kind) {
 /** The steps that change nothing. @param {Row} row */
 export const idleOf = ({ changes }) => IDLE.filter((phase) => !changes.includes(phase));
 
-// Keys of the same word are told apart by their places.
+// Write the places of keys of the same word after the word.
 /** @param {Key[]} keys @returns {Key[]} */
 export function numbered(keys) {
   return keys.map((key) => {
