@@ -42,9 +42,13 @@ def urls(tmp_path_factory, serving, folder):
 def presented(look, place):
     page = look.open(f"?present{place}")
     page.wait_for_selector(".presenting")
-    # Canvases are drawn for larger letters in the next frame.
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn_for_its_room(page)
     return page
+
+
+def drawn_for_its_room(page):
+    """Wait until charts and canvases are drawn for another room: in the next frame."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def seen(page):
@@ -465,6 +469,7 @@ def test_charts_that_belong_together_are_one_panel(looking, urls, width, height)
         assert sum(plot["width"] for plot in plots) > 0.9 * width or not plots
         assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("ArrowRight")
+        drawn_for_its_room(page)
 
 
 def test_alarms_that_are_folded_are_no_panel(looking, urls):

@@ -98,8 +98,8 @@ export class Page {
     onPaper(() => this.open());
     const search = new URLSearchParams(location.search);
     const isGiven = this.about.tour === "own" && !location.hash;
-    await this.open();
     if (search.has("present")) await this.present();
+    await this.open();
     if (search.has("tour") || isGiven) {
       await this.beginTour(search.get("tour") ?? "", Number(search.get("stop")) || 0);
     }
