@@ -6,7 +6,7 @@ import { capitalized, element, fill, withCode } from "../dom.js";
 import { range, wholeNumber } from "../numbers.js";
 import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
-import { CheckpointComparison } from "./training-checkpoints.js";
+import { checkpointSection } from "./training-checkpoints.js";
 import { curvePlot } from "./training-curves.js";
 import {
   alarmBanner,
@@ -76,7 +76,7 @@ class Training {
     this.standing = standing(t, language);
     this.banner = element("div.banner");
     this.zooming = zoomButtons(t, (factor) => this.zoom.by(factor));
-    this.checkpoints = new CheckpointComparison(context);
+    this.checkpoints = checkpointSection(context);
     this.notice = element("div.away", { role: "alert" });
     this.content = element("div");
     this.problems = element("div.problems");
@@ -213,7 +213,7 @@ class Training {
       this.drawn,
       heads ? null : element("p.note", withCode(t("training.unwatched"))),
       this.alarms,
-      this.checkpoints.element,
+      this.checkpoints.section,
       this.rows,
     );
   }
