@@ -23,8 +23,8 @@ STYLE.replaceSync(css);
 export class Presentation {
   constructor(/** @type {Page} */ page) {
     this.page = page;
-    // The panel that is asked for, which a view may not have yet.
-    this.at = 0;
+    // The panel that is chosen, which a view may not have yet; null: none.
+    this.at = /** @type {number | null} */ (null);
     // What was last said of the keys.
     this.said = "";
     // Whether panels are hidden, to draw themselves when they are shown again.
@@ -80,11 +80,18 @@ export class Presentation {
     return all.sort((one, other) => one.dataset.panel - other.dataset.panel);
   }
 
-  /** Show the panel that is asked for, or the nearest that there is. */
+  // Where the panel is that is chosen, or the nearest that there is, or else that with an answer.
+  /** @param {HTMLElement[]} panels */
+  placeIn(panels) {
+    const asked = () => panels.findIndex((panel) => "asked" in panel.dataset);
+    return within(this.at ?? asked(), panels.length);
+  }
+
+  /** Show the panel that is chosen. */
   show() {
     const { page } = this;
     const panels = this.panels();
-    const shown = within(this.at, panels.length);
+    const shown = this.placeIn(panels);
     panels.forEach((panel, each) =>
       panel.classList.toggle("presented", each === shown && !this.fitting),
     );
@@ -139,15 +146,15 @@ export class Presentation {
     // Who goes on knows the keys.
     fill(this.page.notice);
     if (this.isTaken("turn", by)) return;
-    const { length } = this.panels();
-    this.at = within(within(this.at, length) + by, length);
+    const panels = this.panels();
+    this.at = within(this.placeIn(panels) + by, panels.length);
     this.show();
     scrollTo(0, 0);
   }
 
   /** Show the first panel of a view that is opened, or that of a tour's stop. */
   begin() {
-    this.at = this.page.tour?.panel ?? 0;
+    this.at = this.page.tour?.panel ?? null;
     this.show();
   }
 

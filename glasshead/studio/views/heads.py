@@ -53,8 +53,11 @@ WORDS = {
     "heads.one": _("Layer {layer}, head {head}: {role}, mean entropy {entropy} nats"),
     "heads.absent": _("This file does not contain the full map of this head."),
     "heads.under": _(
-        "In each map, rows are queries and columns are keys. The line below a map shows the "
-        "head's role and the mean entropy of its queries in nats."
+        "The line below a map shows the head's role and the mean entropy of its queries in nats."
+    ),
+    "heads.maps_told": _(
+        "In each map, rows are queries and columns are keys. The darkest color is the largest "
+        "weight of the map."
     ),
     "heads.keyboard": _("The arrow keys move from map to map, and Enter opens one."),
     # Roles
@@ -106,7 +109,7 @@ WORDS = {
     "heads.arcs": _("The text with the arcs of the heads"),
     "heads.arcs_told": _(
         "Solid arcs lead to the tokens that this token looks at. Dashed arcs come from the "
-        "tokens that look at it."
+        "tokens that look at it. A faint arc leads from another token to the one it looks at most."
     ),
     "heads.pin": _("Keep arcs"),
     "heads.unpin": _("Clear arcs"),

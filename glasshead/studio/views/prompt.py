@@ -72,6 +72,7 @@ WORDS = {
     "prompt.fill": _("Put it into the text"),
     "prompt.loss": _("Loss on this text: {loss} nats per token"),
     "prompt.losses": _("Loss on this text: {loss} nats per token, {before} with all heads"),
+    "prompt.hidden": _("Gray is hidden by the mask."),
     "prompt.click": _("A click on a head"),
     "prompt.shows": _("shows its arcs"),
     "prompt.takes": _("ablates it"),

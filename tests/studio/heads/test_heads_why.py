@@ -145,12 +145,14 @@ def test_a_link_leads_to_the_answer(looking, place):
     expect(page.locator(".why .waterfall")).to_be_in_viewport(ratio=0.9)
 
 
-def test_a_low_presentation_has_the_sum_in_sight(looking, place):
+@pytest.mark.parametrize("height", [620, 768])
+def test_a_presentation_begins_at_the_answer_with_its_sum_in_sight(looking, place, height):
     url, view = place
-    page = looking(url, width=1366, height=620).open(f"?present{view}{OPEN}&why=key")
-    page.wait_for_selector(".why .waterfall", state="attached")
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")
+    page = looking(url, width=1366, height=height).open(f"?present{view}{OPEN}&why=key")
+    expect(page.locator(".why .waterfall")).to_be_visible()
+    expect(page.locator(".presenting [role=status]")).to_have_text("Panel 3 / 4")
+    said = page.get_by_text("Weights depend on differences of scores alone.")
+    assert said.is_visible() == (height == 768)
     total = page.locator(".why tr.sum").bounding_box()
     bar = page.locator(".presenting").bounding_box()
     assert total["y"] + total["height"] <= bar["y"]

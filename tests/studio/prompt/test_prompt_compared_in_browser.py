@@ -73,6 +73,26 @@ def test_both_prompts_have_arcs_of_the_same_head_at_the_same_word(looking, servi
     expect(words).to_have_count(1)
 
 
+def test_each_prompt_has_its_maps_and_the_words_that_differ_are_marked(looking, serving, folder):
+    page = looking(serving(folder).url).open(PLACE)
+    prompts = Prompts(Studio(folder))
+    marked = page.locator(".words .differs")
+    for name, text in zip("AB", (TEXT, OTHER), strict=True):
+        (weights,) = prompts.weights(text, [], [(1, 2)], Work())
+        maps = page.locator(f"[data-name={name}] canvas")
+        widths = maps.evaluate_all("(all) => all.map((one) => one.width)")
+        assert widths == [len(weights)] * 6
+    assert "".join(marked.all_text_contents()) == "big red dog saw a ballred dog ran"
+    page.get_by_label("The prompt that it is compared with (B)").fill("a big red cat saw a ball")
+    expect(marked).to_have_text(list("dogcat"))
+    page.locator("[data-name=B] [data-layer='0'][data-head='1']").click()
+    drawn(page)
+    assert "heads=1.2%2C0.1" in address(page)
+    page.get_by_role("button", name="Stop comparing").click()
+    expect(page.locator("[data-name=B] canvas")).to_have_count(0)
+    expect(marked).to_have_count(0)
+
+
 def test_the_second_prompt_begins_without_the_word_that_is_looked_at_most(looking, serving):
     page = looking(serving(STORY_MODEL).url).open(f"#prompt?text={BELL.replace(' ', '+')}")
     assert "attention to “bell”" in page.locator(".why").inner_text()

@@ -50,6 +50,8 @@ export class Why {
     const { opened, summary } = heads;
     const signal = this.newAsking();
     ask.ariaExpanded = String(isOpen);
+    // A presentation begins at what is asked.
+    this.element.closest("[data-panel]")?.toggleAttribute("data-asked", isOpen);
     if (!isOpen || !opened) {
       fill(answer);
       return;
@@ -108,6 +110,6 @@ export class Why {
         draw();
       },
     );
-    return [title, element("p.quiet", t("why.told", numbers)), sides, frame];
+    return [title, element("p.quiet.about", t("why.told", numbers)), sides, frame];
   }
 }

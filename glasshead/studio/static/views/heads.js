@@ -169,7 +169,7 @@ class Heads {
       "section.roles.on-page",
       { "data-panel": "" },
       element("h2", t("heads.roles")),
-      element("p.quiet", t("heads.roles_told")),
+      element("p.quiet.about", t("heads.roles_told")),
       one.roles,
     );
     const under = element(
@@ -178,8 +178,8 @@ class Heads {
       " ",
       element("span.help", t("heads.keyboard")),
     );
-    const howArcs = element("p.quiet.on-page", t("heads.arcs_told"));
-    const all = element("div.all", { "data-panel": "" }, roles.element, grid, under, howArcs);
+    const told = element("p.quiet.on-page", t("heads.arcs_told"), " ", t("heads.maps_told"));
+    const all = element("div.all", { "data-panel": "" }, roles.element, grid, under, told);
     const open = element("div.open", { "data-panel": "" }, compare.thumbs, one.element);
     const beside = element("div.beside", arcs.element, all, open, scores);
     // A grid of many heads has half of the width.

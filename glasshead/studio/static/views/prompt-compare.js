@@ -12,7 +12,7 @@ import { TypedText } from "../typed-text.js";
 /** @import { ArcHead } from "../arcs.js" */
 /** @import { Parts } from "../parts/waterfall.js" */
 /** @import { Head } from "../selection.js" */
-/** @import { Parameters } from "../source.js" */
+/** @import { Parameters, Tensor } from "../source.js" */
 /** @import { PromptView } from "./prompt.js" */
 
 /**
@@ -35,6 +35,8 @@ export class PromptCompare {
     this.stop = button(t("heads.stop"), () => this.end());
     this.element = element("div.compare-with");
     this.panel = element("div.change");
+    this.grid = element("div", { "data-name": "B" });
+    this.maps = /** @type {Tensor} */ (null);
     // The tokens of B, and the weights of the heads whose arcs are shown.
     this.words = /** @type {string[]} */ ([]);
     this.heads = /** @type {ArcHead[]} */ (null);
@@ -51,6 +53,8 @@ export class PromptCompare {
 
   layOut() {
     const { context, text } = this.prompt;
+    this.maps = null;
+    this.words = [];
     fill(text.label, context.t("prompt.text"), this.isOn && " (A)");
     fill(this.element, this.isOn ? [this.text.element, this.stop] : this.ask);
     fill(this.sentence, this.isOn && [this.arcs.element, this.why]);
@@ -81,7 +85,10 @@ export class PromptCompare {
     const { prompt, text, panel } = this;
     return text.ask(async (signal) => {
       const asked = { ...params, minus: text.words };
-      const told = await prompt.context.source.json("prompt/compared", asked, { signal });
+      const { source } = prompt.context;
+      const told = await source.json("prompt/compared", asked, { signal });
+      const other = { ...params, text: text.words };
+      this.maps = await source.numbers("prompt/maps", other, { signal });
       await this.read(signal);
       this.words = told.running;
       text.tell(null);
@@ -98,18 +105,38 @@ export class PromptCompare {
   /** Show the arcs of the same token, or else of that as far from the end. */
   follow() {
     const { heads, words } = this;
-    if (!this.isOn || !heads) return;
-    const { query, words: others } = this.prompt.arcs;
-    const isSame = words[query] === others[query];
-    const place = isSame ? query : Math.max(0, query + words.length - others.length);
-    this.arcs.show(words, heads, place);
-    this.tell();
+    const { arcs } = this.prompt;
+    const { query, words: others } = arcs;
+    if (this.isOn && heads) {
+      const isSame = words[query] === others[query];
+      const place = isSame ? query : Math.max(0, query + words.length - others.length);
+      this.arcs.show(words, heads, place);
+      this.tell();
+    }
+    const [before, after] = sharedEnds(words, others);
+    for (const { tokens } of [arcs, this.arcs]) {
+      tokens.forEach((token, at) => {
+        const differs = words.length && at >= before && at < tokens.length - after;
+        token.classList.toggle("differs", Boolean(differs));
+      });
+    }
   }
 
   tell() {
     this.arcs.turn();
     fill(this.why, this.prompt.whereItLooks("B", this.arcs));
   }
+}
+
+// How many words two texts share from the start on, and of the rest from the end on.
+/** @param {string[]} one @param {string[]} other */
+function sharedEnds(one, other) {
+  const most = Math.min(one.length, other.length);
+  let before = 0;
+  while (before < most && one[before] === other[before]) before += 1;
+  let after = 0;
+  while (before + after < most && one.at(-1 - after) === other.at(-1 - after)) after += 1;
+  return [before, after];
 }
 
 /**

@@ -57,7 +57,7 @@ class Prompt {
       this.tell();
     });
     this.maps = /** @type {Tensor} */ (null);
-    this.heads = element("div");
+    this.heads = element("div", { "data-name": "A" });
     this.bars = element("div");
     this.compare = new PromptCompare(this);
     this.predicted = element("div");
@@ -102,6 +102,8 @@ class Prompt {
     );
     const panel = { "data-panel": "" };
     this.beside = element("aside", panel, this.predicted, controls);
+    const all = ["heads.arcs_told", "heads.maps_told", "prompt.hidden"];
+    const told = element("p.quiet", all.map((name) => t(name)).join(" "));
     const clicks = element("div.clicks", mode, this.undoing);
     this.stage = element(
       "div.stage",
@@ -114,7 +116,7 @@ class Prompt {
         this.legend,
       ),
       this.beside,
-      element("section.all", panel, clicks, this.heads, this.away),
+      element("section.all", panel, clicks, this.heads, this.compare.grid, this.away, told),
     );
     const texts = element("div.texts", this.text.element, this.compare.element);
     fill(this.frame, texts, this.waiting);
@@ -225,7 +227,7 @@ class Prompt {
   }
 
   drawHeads() {
-    const { t, shown, without, maps } = this;
+    const { t, shown, without, compare } = this;
     const { heads: counts } = this.told;
     const cell = (/** @type {Head} */ one) => {
       const [layer, head] = one;
@@ -254,7 +256,13 @@ class Prompt {
         ${layer}
       </button>`;
     };
-    render(html`<${HeadGrid} ...${{ t, counts, maps, look: {}, rowHead, cell }} />`, this.heads);
+    /** @param {Tensor} maps @param {HTMLElement} place */
+    const draw = (maps, place) => {
+      const props = { t, counts, maps, look: {}, rowHead, cell };
+      render(maps && html`<${HeadGrid} ...${props} />`, place);
+    };
+    draw(this.maps, this.heads);
+    draw(compare.maps, compare.grid);
   }
 
   tell() {
