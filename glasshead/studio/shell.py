@@ -30,6 +30,7 @@ WORDS = {
     "shell.language": _("Language"),
     "shell.nothing": _("no model: the worked example"),
     "shell.model": _("{name}, {layers} × {heads} heads, {parameters} parameters"),
+    "shell.model.both": _("{name}, {layers} + {decoder} layers × {heads} heads"),
     "shell.model.plain": _("{name}, {parameters} parameters"),
     "shell.model.none": _("{name}, not loaded"),
     "shell.kind.weights": _("Stored weights"),

@@ -148,6 +148,12 @@ def test_the_server_answers_with_the_same(client, translator, told):
         assert torch.equal(found, expected.flatten())
 
 
+def test_the_layers_of_the_encoder_and_the_decoder_are_counted(client, translator):
+    told = client.get("/api/prompt/model").json()
+    model = translator.model
+    assert (told["layers"], told["decoder"]) == (len(model.encoder), len(model.decoder))
+
+
 def test_a_translation_without_a_word_has_no_weights(client, told):
     answer = client.get("/api/alignment/weights", params={"sentence": GERMAN, "tokens": ""})
     assert (answer.status_code, answer.content) == (200, b"")

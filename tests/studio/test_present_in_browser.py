@@ -281,6 +281,25 @@ def test_the_atlas_is_presented_with_the_text_of_both_sides(looking, urls):
     assert keys["y"] + keys["height"] <= bar["y"] or keys["x"] + keys["width"] <= bar["x"]
 
 
+def test_the_picture_and_its_heads_fill_a_projector(looking, urls):
+    page = presented(looking(urls("picture"), width=1366, height=768), "#picture")
+    page.wait_for_selector(".body[data-drawn]")
+    photo, heads, bar = (
+        page.locator(one).bounding_box() for one in (".photo > canvas", ".all table", ".presenting")
+    )
+    assert photo["height"] > 0.75 * 768
+    ends = photo["x"] + photo["width"]
+    # As wide or as high as the room next to the picture.
+    is_wide = heads["width"] > 0.85 * (1366 - ends - 60)
+    assert is_wide or heads["y"] + heads["height"] > bar["y"] - 40
+    assert heads["y"] + heads["height"] <= bar["y"]
+
+
+def test_the_lines_of_an_alignment_are_explained(looking, urls):
+    page = presented(looking(urls("alignment"), width=1366, height=768), "#alignment")
+    expect(page.locator(".bands .readout")).to_contain_text("A line shows how much")
+
+
 def test_the_sentence_about_keys_leaves_when_a_panel_is_turned(looking, urls):
     page = presented(looking(urls("heads"), width=1920, height=1080), "#heads?layer=1&head=2")
     expect(page.locator(".notice p")).to_be_visible()
@@ -467,6 +486,9 @@ def test_charts_that_belong_together_are_one_panel(looking, urls, width, height)
         plots = [one.bounding_box() for one in page.locator(".plot:visible").all()]
         assert all(plot["height"] > 0.5 * height for plot in plots)
         assert sum(plot["width"] for plot in plots) > 0.9 * width or not plots
+        # Signs are named in each panel that has them.
+        if any(title.startswith(("Loss", "Validation")) for title in titles):
+            expect(page.locator("figure:visible .legend").first).to_contain_text("alarm")
         assert look.overflow() == look.overflow_below() == 0
         page.keyboard.press("ArrowRight")
         drawn_for_its_room(page)

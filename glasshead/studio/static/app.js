@@ -33,7 +33,8 @@ import { viewOf } from "./views/table.js";
  * @property {string} [place]  What a saved page opens with, as its address would say
  */
 
-/** @typedef {{name: string | null, layers: number | null, heads: number | null, parameters: number}} Model */
+/** @typedef {{name: string | null, layers: number | null, decoder?: number | null,
+ *   heads: number | null, parameters: number}} Model */
 
 // The text that a view begins with, and where it is from.
 /** @typedef {{text: string, origin: string, why: string}} Sample */
@@ -240,7 +241,8 @@ export class Page {
   described(kind, model) {
     if (model === null) return this.t("shell.model.none", { name: kind });
     const parameters = short(model.parameters, this.language);
-    const sentence = model.layers && model.heads ? "shell.model" : "shell.model.plain";
+    const counted = model.decoder ? "shell.model.both" : "shell.model";
+    const sentence = model.layers && model.heads ? counted : "shell.model.plain";
     return this.t(sentence, { ...model, name: model.name ?? kind, parameters });
   }
 

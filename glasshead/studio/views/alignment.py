@@ -50,8 +50,9 @@ WORDS = {
     "alignment.source": _("Words of the sentence"),
     "alignment.target": _("Words of the translation"),
     "alignment.hint": _(
-        "The larger a weight, the wider its line. Weights below {least} have no line. Point at a "
-        "word, or tap it, to read its weights."
+        "A line shows how much a word of the translation attends to a word of the sentence. The "
+        "larger a weight, the wider its line. Weights below {least} have no line. Point at a word, "
+        "or tap it, to read its weights."
     ),
     "alignment.keyboard": _("The arrow keys move among the words, and Esc clears the selection."),
     "alignment.gave": _("The attention of “{word}”: {weights}."),

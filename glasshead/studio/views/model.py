@@ -31,7 +31,7 @@ WORDS = {
         "This page shows the attention of all layers at once, from the first layer to the last."
     ),
     "model.none": _("No model loaded. Start the studio with a model folder."),
-    "model.help": _("Click a head or a token, drag to move, and zoom with + and −."),
+    "model.help": _("Click or tap a head or a token. Zoom with + and −, and drag to move."),
     "model.keyboard": _(
         "The wheel zooms, too. With the keyboard, arrow keys go from head to head, Enter opens "
         "one, and Esc shows the whole model."
@@ -54,6 +54,11 @@ WORDS = {
         "in a square shows the weights of its head at the selected token, from the first token to "
         "the last."
     ),
+    "model.stream": _(
+        "The gray arrow is the residual stream, to which each layer adds its attention output at a "
+        "circle."
+    ),
+    "model.stream.mlp": _("MLP is the feed-forward network of a layer, which adds its own output."),
     "model.take": _("Ablate it in Prompt"),
     "model.as_table": _("Show as a table"),
     "model.table.writes": _("Norm of each head's output at “{query}”"),

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import glasshead as gh
 from glasshead.drawing import visible
 from glasshead.message import _
-from glasshead.models import LanguageModel
+from glasshead.models import LanguageModel, Translator
 from glasshead.studio.background_jobs import Cache, Refusal, Work
 from glasshead.studio.panel import Panel
 from glasshead.studio.parameters import Prompt
@@ -396,6 +396,8 @@ def ablated_heads(reading: ModelPass, without: Sequence[Head]) -> Mapping[str, l
 def described(studio: Studio) -> dict[str, Any] | None:
     """Return what a studio's model is: its `name`, `layers`, `heads` and `parameters`.
 
+    For a translator, `layers` counts the layers of its encoder and `decoder` those of its decoder.
+
     The name is None for a model of this library's own and for a vision model, which the page names
     by their tasks. Numbers of layers and heads are None if the model does not tell, or its layers
     differ. None if it cannot be opened, which the views report.
@@ -406,13 +408,16 @@ def described(studio: Studio) -> dict[str, Any] | None:
         model: nn.Module = opened.model
     except (OSError, ValueError):
         return None
-    name, layers, count = None, None, None
+    name, layers, count, decoder = None, None, None, None
     config = getattr(model, "config", None)
     own = [each for each in model.modules() if isinstance(each, gh.MultiHeadAttention)]
     if own:
         numbers = {each.num_heads for each in own}
         layers, count = len(own), numbers.pop() if len(numbers) == 1 else None
         name = "Llama" if studio.subject.kind == "model" else None
+        if isinstance(model, Translator):
+            # A layer of the decoder has two attentions.
+            layers, decoder = len(model.encoder), len(model.decoder)
     elif config is not None:
         if studio.subject.kind != "vision":
             name = str(getattr(config, "model_type", "") or type(model).__name__)
@@ -421,6 +426,7 @@ def described(studio: Studio) -> dict[str, Any] | None:
     return {
         "name": name,
         "layers": layers,
+        "decoder": decoder,
         "heads": count,
         "parameters": sum(each.numel() for each in model.parameters()),
     }

@@ -296,7 +296,7 @@ def figures_of(
         "loss": loss,
         "best": None if best is None else best["value"],
         "learning_rate": rate,
-        "speed": pace["speed"],
+        "speed": _mean_speed(pace),
         "seconds": pace["seconds"],
         # How long a run takes that does not go on is not known.
         "left": None if phase == "quiet" else pace["left"],
@@ -321,6 +321,11 @@ def _speed(steps: list[int], seconds: list[float]) -> float | None:
         return None
     speed = (steps[-1] - steps[0]) / (seconds[-1] - seconds[0])
     return speed if math.isfinite(speed) and speed > 0 else None
+
+
+def _mean_speed(pace: dict[str, Any]) -> float | None:
+    # Next to the steps and the time taken stands the number that these two give.
+    return pace["step"] / pace["seconds"] if pace["seconds"] and pace["step"] else None
 
 
 def _stalled_after(seconds: list[float]) -> float:

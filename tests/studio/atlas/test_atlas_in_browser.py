@@ -322,6 +322,19 @@ def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tm
     assert value(page) == pytest.approx(square[0, 0, 600, 560].item(), rel=1e-5)
 
 
+def test_a_text_on_one_line_begins_with_a_whole_word(looking, serving, square, tmp_path):
+    square.head(0, 0).save(tmp_path / "w.safetensors")
+    words = [f"w{place}" for place in range(KEYS)]
+    (tmp_path / "w.tokens.json").write_text(json.dumps(words))
+    url = serving(tmp_path / "w.safetensors").url
+    page = looking(url, width=1366, height=768).open("?present#atlas?i=690&j=311")
+    strip = page.locator("section.keys p")
+    expect(strip).to_contain_text(re.compile("^… w2[0-9]{2} "))
+    assert strip.evaluate("(one) => one.scrollLeft") == 0
+    box, mark = strip.bounding_box(), strip.locator("mark").bounding_box()
+    assert box["x"] < mark["x"] < mark["x"] + mark["width"] < box["x"] + box["width"]
+
+
 @pytest.mark.slow
 def test_keys_and_buttons_move_the_map(looking, stored):
     page = looking(stored).open("#atlas")
@@ -421,13 +434,13 @@ def test_each_control_changes_what_is_seen(looking, stored, square):
     assert value(page) == pytest.approx(square[0, 1, 700, 20].item(), rel=1e-5)
     remembered(page, head="1")
     legend = page.locator(".atlas .legend .ends")
-    assert legend.inner_text().split() == ["1.0·10⁻⁵", "0.0032", "1.0000"]
+    assert legend.inner_text().split() == ["≤", "1.0·10⁻⁵", "0.0032", "1.0000"]
     page.get_by_text("linear").click()
     drawn(page)
     # Its top is next above the largest mean weight of the coarsest tile.
     most = of_blocks(square[0, 1], 2).max().item() / 4
     top = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1) if one >= most)
-    assert legend.inner_text().split()[2] == f"{top:.4f}"
+    assert legend.inner_text().split()[2:] == ["≥", f"{top:.4f}"]
     slider = page.get_by_label("Top of the color scale")
     slider.focus()
     slider.press("Home")

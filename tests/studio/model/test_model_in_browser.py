@@ -282,8 +282,38 @@ def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp
     assert "Norm of its output" in text
     assert text.count("<image") == 6
     assert ">MLP<" in text
+    assert "MLP is the feed-forward network" in text
+    # The number of a head stands inside its square, which no line crosses.
+    root = ET.fromstring(text)
+    strips = [each.attrib for each in root.findall(".//{*}image")]
+    names = [each.attrib for each in root.findall(".//{*}text") if each.text in ("0", "1", "2")]
+    inside = [
+        (strip, name)
+        for strip in strips
+        for name in names
+        if abs(float(strip["x"]) + float(strip["width"]) / 2 - float(name["x"])) < 0.1
+        and 0 < float(strip["y"]) - float(name["y"]) < float(strip["width"]) / 2
+    ]
+    assert len(inside) == len(strips)
     numbers = [float(part) for part in text.split('"') if part.replace(".", "", 1).isdigit()]
     assert all(map(math.isfinite, numbers))
+
+
+def test_a_phone_names_the_tokens_that_are_read(looking, serving, folder, whole, tmp_path):
+    text = "the dog saw a ball the cat sat"
+    page = looking(serving(folder).url, width=390, height=844).open(
+        f"#model?text={text.replace(' ', '+')}&layer=1&head=2"
+    )
+    with page.expect_download() as download:
+        share(page, "SVG")
+    download.value.save_as(tmp_path / "model.svg")
+    texts = ET.parse(tmp_path / "model.svg").findall(".//{*}text")
+    shown = [each.text for each in texts if "rotate(-50" in (each.get("transform") or "")]
+    told = whole.summary(text, Work())
+    row = whole.reads(text, len(told["tokens"]) - 1, Work())[5]
+    read = [token for token, value in zip(told["running"], row, strict=True) if value >= 0.01]
+    assert len(shown) >= len(read) > 1
+    assert all(token.strip() in shown or not token.strip() for token in read)
 
 
 def test_a_finger_scrolls_the_page_over_a_whole_model(looking, serving, folder):

@@ -39,6 +39,8 @@ def test_the_numbers_are_those_of_the_files(still, looking):
     assert [int(figures["step"]), float(figures["loss"])] == [370, float(last["loss"])]
     assert float(figures["learning_rate"]) == float(last["learning_rate"])
     assert (float(figures["best"]), float(figures["seconds"])) == (0.75, 23.12)
+    # Three numbers next to each other agree.
+    assert float(figures["speed"]) == pytest.approx(370 / 23.12)
     assert page.locator(".bar").inner_text() == "Step 370 of 700"
     # A number alone would be no scale.
     scales = page.locator("figure .plot").evaluate_all(
@@ -161,6 +163,10 @@ def test_alarms_are_marked_and_say_what_the_library_says(still, looking):
     marks = ".plot svg:not(.cross) path[d$='h10l-5 9z']"
     assert figure_of(page, "Maximum score").locator(marks).count() == 1
     page.get_by_role("button", name="280").click()
+    # A sign stands within the row of its head, below the name of the layer.
+    row = figure_of(page, ENTROPY).locator(".cross path").first.bounding_box()
+    sign = figure_of(page, ENTROPY).locator(marks).first.bounding_box()
+    assert row["y"] <= sign["y"] < sign["y"] + sign["height"] <= row["y"] + row["height"]
     told = readout(page, ENTROPY)
     assert (told["step"], told["head"]) == ("280", "2")
     assert "at=280" in address(page)

@@ -89,6 +89,14 @@ export function passage(side) {
     const above = Math.max(0, text.clientHeight - mark.offsetHeight) / 2;
     const beside = Math.max(0, text.clientWidth - mark.offsetWidth) / 2;
     text.scrollTo(mark.offsetLeft - beside, mark.offsetTop - above);
+    const { scrollLeft } = text;
+    if (scrollLeft) {
+      // A text on one line begins with a whole word.
+      const some = Math.ceil((before.length * scrollLeft) / mark.offsetLeft) + 2;
+      const rest = before.slice(some).replace(/^\S*\s+/, "");
+      fill(text, "… ", rest, gap, mark, gap, after, more);
+      text.scrollLeft = 0;
+    }
     return true;
   };
   const made = element(`section.${side}`, { "aria-labelledby": id }, head, text);

@@ -337,7 +337,13 @@ class Atlas {
     const style = { background: `linear-gradient(to right, ${ramp().join()})` };
     const colors = element("span.ramp", { role: "img", "aria-label": label, style });
     const middle = logarithmic ? Math.sqrt(floor * top) : top / 2;
-    const ends = [floor, middle, top].map((each) => element("span", weight(each)));
+    // Beyond its ends, weights have the colors of the ends; none is above 1.
+    const [least, most] = [floor > 0 && "≤ ", top < 1 && "≥ "];
+    const ends = [
+      element("span", least, weight(floor)),
+      element("span", weight(middle)),
+      element("span", most, weight(top)),
+    ];
     const hidden = element("span", this.t("shell.hidden"));
     fill(this.legend, element("span", label), colors, element("span.ends", ends), hidden);
     map.heard.moved();

@@ -32,6 +32,9 @@ const BELOW = 1.1;
 const WITH_MLPS = 3.1;
 const NARROW = 480;
 const THICKEST = 0.42;
+// Letters of a token, in pixels: as large as there is room for between these.
+const SMALLEST = 11;
+const LARGEST = 16;
 // Pixels of a head from which on it shows its row, its number, and its whole map.
 const SHOWS_ROW = 16;
 const NUMBERED = 24;
@@ -44,7 +47,6 @@ const MATCHED = 8;
 // Weights that have a line: of the head that is selected, and of the others.
 const LEAST = 0.01;
 const TELLING = 0.35;
-const APART = 13;
 // Pixels above the heads, for the tokens, which stay where they are.
 export const ROW = 84;
 const NAMES = 72;
@@ -99,6 +101,7 @@ class Drawing {
     const isMatched = side >= MATCHED * scene.words.length;
     // The columns of the map that the tokens stand above, where it is seen.
     this.columns = isMatched && left >= 0 && left + side <= view.width ? { left, side } : null;
+    this.letters = clamped((this.tokenX(1) - this.tokenX(0)) / 2, SMALLEST, LARGEST);
   }
 
   top(/** @type {number} */ y) {
@@ -133,7 +136,7 @@ class Drawing {
     marks.push({ d: tip, stroke: "rule", fill: "rule" });
     scene.counts.forEach((_, layer) => {
       const { x } = cornerOf(scene.column, layer, 0);
-      const size = clamped(0.42 * unit, 8, 18);
+      const size = clamped(0.5 * unit, 8, 18);
       const y = stream + Math.min(0.62 * unit, 26) + 4;
       marks.push({
         x: view.left(x + 0.5),
@@ -144,11 +147,11 @@ class Drawing {
         fill: "quiet",
       });
       if (!scene.mlps[layer] || scene.column < WITH_MLPS) return;
-      const [left, width, height] = [view.left(x + 1.95), 0.85 * unit, 0.84 * unit];
+      const [left, width, height] = [view.left(x + 1.95), 1.15 * unit, 0.84 * unit];
       this.box(left + 1, stream - height / 2 + 1, width - 2, height - 2, 1, "rule", "sunk");
       if (unit < NUMBERED) return;
-      const middle = { x: left + width / 2, y: stream + 0.11 * unit, anchor: "middle" };
-      marks.push({ ...middle, text: "MLP", size: Math.max(10, 0.3 * unit), fill: "quiet" });
+      const middle = { x: left + width / 2, y: stream + 0.16 * unit, anchor: "middle" };
+      marks.push({ ...middle, text: "MLP", size: 0.46 * unit, fill: "quiet" });
     });
   }
 
@@ -230,19 +233,15 @@ class Drawing {
       this.box(x, y, unit, unit, edge, isSelected ? "ink" : "rule", colors[place]);
       if (unit >= SHOWS_ROW) this.drawInside(at, x, y);
       if (unit < NUMBERED) return;
+      const fill = place > colors.length / 2 ? "paper" : "ink";
       if (unit >= SHOWS_MAP) {
-        const fill = place > colors.length / 2 ? "paper" : "ink";
         const above = { x: x + INSET.x * unit, y: y + 0.09 * unit, fill };
         const size = Math.min(14, 0.08 * unit);
         marks.push({ ...above, text: scene.named(layer, head), size });
         return;
       }
-      const size = clamped(0.3 * unit, 10, 13);
-      const beside = { x: x - 10, y: y + 0.2 * unit + 4 };
-      const width = 0.6 * size * String(head).length;
-      const paper = { x: beside.x - width, y: beside.y - size + 2, width, height: size };
-      marks.push({ ...paper, fill: "paper" });
-      marks.push({ ...beside, anchor: "end", text: head, size, fill: "quiet" });
+      const middle = { x: x + unit / 2, y: y + 0.62 * unit, anchor: "middle" };
+      marks.push({ ...middle, text: head, size: 0.46 * unit, fill });
     });
   }
 
@@ -261,12 +260,12 @@ class Drawing {
 
   /** The tokens, as many as there is room for: the query, those that are read most, and others. */
   drawTokens() {
-    const { marks, scene, view } = this;
+    const { marks, scene, view, letters: size } = this;
     const { words, query, reads, head, key } = scene;
     marks.push({ x: 0, y: 0, width: view.width, height: ROW_END, fill: "paper" });
     const row = rowAt(reads, head, words.length);
     /** @param {number} at */
-    const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= 0.1 ? row[at] : 0);
+    const weight = (at) => (at === query ? 3 : at === key ? 2 : row[at] >= LEAST ? row[at] : 0);
     const order = largestFirst(range(words.length), weight);
     const taken = /** @type {number[]} */ ([]);
     for (const at of order) {
@@ -276,16 +275,18 @@ class Drawing {
       const isQuery = at === query;
       const fill = isQuery ? "accent" : "paper";
       marks.push({ d: circle(x, NAMES, dot), stroke: isRead ? "accent" : "quiet", fill });
-      if (taken.some((other) => Math.abs(other - x) < APART)) continue;
+      // What is read stands closer than what is not.
+      const apart = (isRead || isQuery ? 0.85 : 1.1) * size;
+      if (taken.some((other) => Math.abs(other - x) < apart)) continue;
       taken.push(x);
-      const text = shortened(tokenName(words[at]));
+      const text = shortened(tokenName(words[at]), 140 / size);
       if (isQuery && text.length > 1) {
         // Along the name.
-        const [far, up] = [0.64, 0.77].map((each) => each * (8 + 7 * text.length));
+        const [far, up] = [0.64, 0.77].map((each) => each * size * (0.7 + 0.58 * text.length));
         const d = `M${x + 1} ${NAMES - 14}l${far} ${-up}`;
-        marks.push({ d, stroke: "tint", width: 18 });
+        marks.push({ d, stroke: "tint", width: 1.5 * size });
       }
-      const look = { size: 12, weight: isQuery ? 700 : 400, fill: isQuery ? "accent" : "ink" };
+      const look = { size, weight: isQuery ? 700 : 400, fill: isQuery ? "accent" : "ink" };
       marks.push({ ...look, x: x + 3, y: NAMES - 8, rotate: -50, text });
     }
   }
@@ -297,8 +298,8 @@ function circle(x, y, radius) {
   return `M${x - radius} ${y}${half} ${2 * radius} 0${half} ${-2 * radius} 0`;
 }
 
-const shortened = (/** @type {string} */ word) =>
-  word.length > 11 ? `${word.slice(0, 10)}…` : word;
+/** @param {string} word @param {number} most  Letters */
+const shortened = (word, most) => (word.length > most ? `${word.slice(0, most - 1)}…` : word);
 
 // The marks of a scene, those behind first.
 /** @param {Scene} scene @param {Viewport} view @returns {Mark[]} */

@@ -289,12 +289,20 @@ class Model {
 
   drawLegend(/** @type {number} */ top) {
     const { t, told } = this;
+    const hasMlps = told.mlps.flat().length > 0;
     fill(
       this.legend,
       element("span", t(`model.${told.lit}`), t("shell.colon"), "0"),
       element("span.ramp", { "aria-hidden": "true" }),
       element("span", { "data-value": top }, decimal(top, 2)),
-      element("span", t("model.lines")),
+      element(
+        "span",
+        t("model.lines"),
+        " ",
+        t("model.stream"),
+        " ",
+        hasMlps && t("model.stream.mlp"),
+      ),
     );
   }
 

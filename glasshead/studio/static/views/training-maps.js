@@ -88,7 +88,7 @@ export function mapPlot(t, data, width) {
     ...names,
     ...cellMarks(values, ends, (column, row) => (isShown(column) ? cell(column, row) : "")),
     ...x.marks,
-    ...shownAlarms.map(({ step, row }) => alarmAt(x.place(step), tops[row] + 5)),
+    ...shownAlarms.map(({ step, row }) => alarmAt(x.place(step), tops[row] + rowHeight / 2 + 4.5)),
   ];
   /** @param {number} from @param {number} to @param {number} row @param {Mark} look */
   const outline = (from, to, row, look) => {
@@ -177,7 +177,7 @@ function thresholdMark([low, high], threshold, t) {
   const share = (threshold - low) / (high - low);
   if (!(share >= 0 && share <= 1)) return [];
   const at = Math.round(COLORS + share * length) + 0.5;
-  const text = t("training.threshold", { value: significant(threshold) });
+  const text = `▼ ${t("training.threshold", { value: significant(threshold) })}`;
   return [
     { d: `M${at} -1v16`, stroke: "alarm", width: 2 },
     { ...smallText(text, COLORS + length + 50, 11), fill: "alarm" },

@@ -2,7 +2,7 @@
 import { Chart, Cursor } from "../chart.js";
 import { categories } from "../colors.js";
 import { firstText, slider, toggle, zoomButtons } from "../controls.js";
-import { capitalized, element, fill, withCode } from "../dom.js";
+import { capitalized, element, fill, letterScale, withCode } from "../dom.js";
 import { range, wholeNumber } from "../numbers.js";
 import { linkTo } from "../selection.js";
 import { Refused, Unreachable } from "../source.js";
@@ -302,13 +302,18 @@ class Training {
       best && { label: owned(t("training.best"), this.run), sign: "┊", color: "quiet" },
       alarms[0] && { label: owned(t("training.alarm"), this.run), sign: "▼", color: "alarm" },
     ].filter(Boolean);
-    const marked = { best: best?.step, alarms: alarms.map(({ step }) => step) };
+    const marked = {
+      best: best?.step,
+      alarms: alarms.map(({ step }) => step),
+      // A panel of a presentation does not show the legend of the loss.
+      signs: name === "loss" || letterScale() > 1 ? signs : [],
+    };
     return {
       curves,
       ...this.axes,
       // The learning rate is the plan's, whatever comes of it.
       ...(name === "learning_rate" ? {} : marked),
-      ...(name === "loss" ? { signs, height: this.lossHeight } : { height: 150 }),
+      height: name === "loss" ? this.lossHeight : 150,
     };
   }
 
