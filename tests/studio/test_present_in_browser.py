@@ -418,6 +418,13 @@ def test_a_weight_of_many_keys_is_predicted_on_one_screen(looking, urls, width, 
         page.keyboard.press("ArrowRight")
         expect(page.locator(".sums li")).to_have_count(count)
         assert look.overflow_below() == 0, count
+    # Each number of the vectors is whole, and the sum stands next to the bars.
+    cells = page.locator(".predict .vector i")
+    assert cells.evaluate_all(
+        "all => all.every((i) => i.innerText && i.scrollWidth <= i.offsetWidth)"
+    )
+    sums, bars = (page.locator(f".predict .{one}").bounding_box() for one in ("sums", "bars"))
+    assert sums["x"] + sums["width"] <= bars["x"]
     # Whoever goes too far goes back.
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".sums li")).to_have_count(3)

@@ -273,6 +273,29 @@ def test_another_word_and_a_link_keep_the_frame(looking, serving):
     close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
 
 
+def test_another_factor_is_seen_in_the_weights(looking, serving):
+    page = looking(serving().url).open("#steps?frame=0")
+    assert ", " in page.locator(".walk .line").evaluate("line => line.innerText")
+    page.get_by_label("Inverse temperature").press("ArrowRight")
+    expect(page.locator(".walk .line[data-frame=weights]")).to_be_visible()
+    expect(page).to_have_url(re.compile("frame=6"))
+
+
+@pytest.mark.parametrize(("place", "width", "frame"), [("", 820, 4), ("?present", 1366, 9)])
+def test_each_number_of_the_vectors_of_a_head_is_written(
+    looking, serving, model, place, width, frame
+):
+    look = looking(serving(model).url, width=width, height=1024, fresh=True)
+    look.page.add_init_script(f"({LISTEN})()")
+    page = look.open(f"{place}#steps?layer=1&head=2&frame={frame}")
+    page.wait_for_function("() => window.written.length > 0")
+    page.evaluate("window.written = []")
+    page.get_by_label("Frame", exact=True).press("ArrowRight")
+    page.wait_for_function("() => window.written.length > 0")
+    q = page.evaluate("() => window.written.filter((one) => /^−?[0-9.]+$/.test(one)).length")
+    assert q > 60
+
+
 def shown_frame(page):
     return page.evaluate(FRAME)[0], page.locator(".player output").inner_text()
 

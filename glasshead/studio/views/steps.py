@@ -71,7 +71,10 @@ WORDS = COLUMNS | {
     "steps.matrices": _("Matrices, in order of computation"),
     "steps.queries": _("Queries"),
     "steps.context": _("Context"),
-    "steps.hint": _("Point at a cell, or tap it, to read how it is computed. Numbers are rounded."),
+    "steps.hint": _(
+        "Point at a cell, or tap it, to read how it is computed. Numbers are rounded; a cell shows "
+        "as many decimals as fit."
+    ),
     "steps.keyboard": _(
         "Tab and the arrow keys move among the cells, and Enter explains the word of the row."
     ),
@@ -214,7 +217,7 @@ def _decimals(request: StepsRequest, words: int) -> int:
     """Return the decimals of a cell, as far as they fit."""
     # The first example has no negative numbers.
     is_narrow = request.worked is not None and request.worked.text == HELLO_SHINY_SUN.text
-    fitting = 3 if is_narrow else 2 if words <= _ROOMY else 0
+    fitting = 4 if is_narrow else 3 if words <= _ROOMY else 0
     return min(fitting, request.decimals)
 
 

@@ -54,7 +54,7 @@ WORDS = WALK_WORDS | {
     ),
     "walk.normalized": _("{normalizer} turns the scores into weights."),
     "walk.mix": _("The values mix: each adds its share, value times weight, to the context."),
-    "walk.mix.rest": _("{count} other keys do the same, together."),
+    "walk.mix.rest": _("{count} other keys do so by their mean."),
     "walk.idle": _("Steps without effect here: {steps}"),
     "walk.step.capped": _("softcap"),
     "walk.step.biased": _("bias"),
@@ -77,6 +77,11 @@ WORDS = WALK_WORDS | {
     "cell.group": _("heads {heads} share their keys and values"),
     "cell.rounded": _("numbers are rounded"),
     "cell.sink": _("softmax with a sink of score {sink}"),
+    "cell.others": _(
+        "The row of {count} other keys shows the sum of their weights and the weighted mean of "
+        "their values."
+    ),
+    "cell.numbered": _("The number after a word is its place in the text, from 0."),
     "cell.weights": _("Weights of “{word}” on all keys"),
     "cell.capped": _("Capped"),
     "cell.bias": _("Bias"),

@@ -30,6 +30,7 @@ WORDS = {
         "Mean difference over {rounds} rounds: {mean}. Your best guess was “{query}” → “{key}”, "
         "with a difference of {least}."
     ),
+    "predict.others": _("{count} other keys (sum)"),
     "predict.shares": _("Your guess, and how the other keys would share the rest"),
     "predict.pair": _("Query → key"),
     "predict.guessed": _("Guess"),

@@ -59,6 +59,7 @@ export class CellOfModel {
     this.walk = new Walk(context);
     this.practice = new Practice(context, this.walk);
     this.strip = element("div.strip.all", { "aria-hidden": "true" });
+    this.note = element("p.quiet");
     this.numbers = element("div", { "data-panel": "" });
   }
 
@@ -98,13 +99,18 @@ export class CellOfModel {
   draw(told, row) {
     const { t } = this;
     if (!this.title.isConnected) {
-      const { title, facts, strip, practice, controls, numbers } = this;
-      fill(this.made, title, facts, strip, practice.element, controls, numbers);
+      const { title, facts, strip, practice, note, controls, numbers } = this;
+      fill(this.made, title, facts, strip, practice.element, note, controls, numbers);
     }
     const { layer, head } = told;
     fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
     this.drawControls(told);
     fill(this.facts, this.factsOf(told, row).join(" · "));
+    const notes = [
+      row.rest && t("cell.others", { count: othersOf(row.rest) }),
+      row.keys.some(({ word, place }) => word !== told.tokens[place]) && t("cell.numbered"),
+    ];
+    fill(this.note, notes.filter(Boolean).join(" "));
     this.drawStrip(told);
     this.walk.show(row);
     const rows = () => this.rows(told, row);

@@ -18,7 +18,7 @@ export const HOME = 5;
 export const TITLES = 48;
 const TOP = 60;
 export const VECTOR = 24;
-const FOOT = 60;
+const FOOT = 48;
 const BELOW = 18;
 // The lowest line, and by how much one that has room is higher than usual.
 const LEAST = 14;
@@ -31,11 +31,12 @@ const NARROW = 560;
 // letters.
 export const ROOMY = 33;
 export const CLOSE = 24;
-// Widths that cells of vectors of at most so many numbers have, where columns of bars stay so wide.
+// Widths that cells of vectors have, where columns of bars stay so wide.
 const SPREADS = [
-  { least: ROOMY, numbers: Infinity, bars: 140 },
-  { least: CLOSE, numbers: 3, bars: 48 },
-  { least: 0, numbers: Infinity, bars: -Infinity },
+  { least: ROOMY, bars: 140 },
+  { least: 26, bars: 75 },
+  { least: CLOSE, bars: 48 },
+  { least: 0, bars: -Infinity },
 ];
 // Pixels between titles, their letters, and the smallest of them.
 const APART = 5;
@@ -66,12 +67,12 @@ export const usualHeight = (count) => TOP + count * usualLine(count) + BELOW + F
  */
 export function layoutOf(width, { q, context }, count, longest, high) {
   const isNarrow = width < NARROW;
-  const gap = isNarrow ? 7 : Math.min(44, width * 0.035);
+  const gap = isNarrow ? 7 : Math.min(44, width * 0.025);
   const words = Math.min(isNarrow ? 58 : 150, longest + 8);
   const room = width * (isNarrow ? 0.14 : 0.18);
-  const spreads = SPREADS.map(({ least, numbers, bars }) => {
+  const spreads = SPREADS.map(({ least, bars }) => {
     const [keys, values] = [q, context].map(({ length }) => {
-      return clamped(room / length, length > numbers ? 0 : least, 44) * length;
+      return clamped(room / length, least, 44) * length;
     });
     return { keys, values, half: (width - words - keys - values - 4 * gap - 4) / 2, bars };
   });
@@ -91,7 +92,7 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const edge = Math.min(4, lane * 0.12);
   // A number stands above its bar, or after it, where it has a width of its own.
   const isAbove = isNarrow && lane >= TALL;
-  const [number, numberY] = isAbove ? [0, lane * 0.27] : [isNarrow ? 37 : 48, lane / 2];
+  const [number, numberY] = isAbove ? [0, lane * 0.27] : [half < 140 ? 37 : 48, lane / 2];
   const end = Math.min(7, lane * 0.22);
   const inset = isAbove ? lane * 0.46 : end;
   const bar = lane - inset - end;

@@ -12,7 +12,7 @@ import { subscript } from "./steps-sums.js";
 // The class of a table by the decimals of its cells. Where there is no room for decimals, cells
 // have their color alone.
 /** @type {Record<number, string>} */
-const SIZES = { 3: "wide", 2: "close", 1: "close", 0: "dense" };
+const SIZES = { 4: "wide", 3: "close", 2: "close", 1: "close", 0: "dense" };
 // These have a row of numbers for each word; the others are of words and words.
 const VECTORS = ["queries", "keys", "values", "context"];
 

@@ -20,7 +20,7 @@ const ROUNDS = 5;
 // Parts of the slider.
 const STOPS = 100;
 // Numbers of a vector that have room to be written, and terms of a sum.
-const NUMBERS = 6;
+const NUMBERS = 8;
 const TERMS = 6;
 // A multiple of it, without the whole part, spreads questions over all of them.
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
@@ -183,7 +183,7 @@ export class Predict {
       const told = number(weight) || decimal(guess, 2);
       return barLine(word, vector(k, size), shown, told, "word asked");
     };
-    const others = rest && t("walk.others", { count: othersOf(rest) });
+    const others = rest && t("predict.others", { count: othersOf(rest) });
     const areHidden = rest?.hidden === rest?.count;
     return html`<div class="bars">
       <b class="query">q(${row.word})</b>

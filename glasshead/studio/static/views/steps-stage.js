@@ -41,13 +41,13 @@ const CALM = 1.5;
 // letters.
 const HIGH = 13;
 const SMALL = 10;
-const LOW = 10;
-// Numbers of what is paler are not written.
+const LOW = 8;
+// Numbers of what is paler have ink of their own.
 const SEEN = 0.4;
 
 // What stands below it in a presentation: the control bar. Letters there are at most as large as
 // leaves this width, in letters of the usual size.
-const UNDER = 92;
+const UNDER = 70;
 const WIDE = 700;
 
 export class Stage {
@@ -238,8 +238,9 @@ export class Stage {
   drawKey({ key, scoreAt }, y) {
     const { columns, lane, edge } = this.layout;
     const under = ease((this.time - scoreAt + 1) / 0.4) - ease((this.time - scoreAt) / 0.4);
-    const from = between(edge, lane * 0.53, under);
-    this.drawVector(key.k, columns.keys, y + from, lane - edge - from, this.size);
+    const from = between(edge, lane * 0.56, under);
+    const end = lane - edge * (1 - under);
+    this.drawVector(key.k, columns.keys, y + from, end - from, this.size);
   }
 
   /**
@@ -253,12 +254,16 @@ export class Stage {
     values.forEach((value, at) => {
       const { fill, ink } = toneOf(value / size);
       this.box(fill, x + at * cell, y, cell - apart + (apart ? 0 : 0.4), height);
-      if (cell < CLOSE || height < LOW || pen.globalAlpha < SEEN) return;
+      if (cell < CLOSE || height < LOW) return;
+      const { globalAlpha } = pen;
+      const isPale = globalAlpha < SEEN;
+      if (isPale) pen.globalAlpha = 1;
       this.write(short(value), x + (at + 0.5) * cell - apart / 2, y + height / 2 + 0.5, {
         align: "center",
-        fill: ink,
+        fill: isPale ? "quiet" : ink,
         size: cell < ROOMY || height < HIGH ? SMALL : undefined,
       });
+      pen.globalAlpha = globalAlpha;
     });
   }
 
@@ -315,7 +320,7 @@ export class Stage {
     const { fill } = toneOf(now / Math.max(highest, -lowest));
     this.box(fill, Math.min(zero, end), y + inset, Math.max(1, Math.abs(end - zero)), bar);
     pen.restore();
-    if (isStairs) this.drawStairs(key, y + inset, grown);
+    if (isStairs) this.drawStairs(key, y + 2, grown);
     if (lowest < 0) this.box(inkOf("quiet"), Math.round(zero) - 0.5, y + 2, 1, lane - 4);
     if (isHidden && hidden) {
       const box = { x, y: y + inset, width: width - layout.number, height: bar };
@@ -329,7 +334,7 @@ export class Stage {
   drawStairs(key, y, grown) {
     const { row } = this;
     const steps = [0, ...stairsOf(row, key)];
-    const step = this.layout.bar / row.q.length;
+    const step = (this.layout.lane - 4) / row.q.length;
     const sizes = sizesOf(row, key);
     const most = Math.max(...sizes) || 1;
     row.q.forEach((each, at) => {

@@ -79,7 +79,6 @@ export class Walk {
     const { t, state } = this.context;
     // Another sentence begins, or is at its end where the one before was.
     const isOther = row.keys.length !== this.row?.keys.length && at < before.length - 1;
-    this.row = row;
     this.frames = framesOf(row, this.fold.open);
     const same = before
       .slice(at)
@@ -88,12 +87,14 @@ export class Walk {
       })
       .find((found) => found >= 0);
     const kept = isOther ? 0 : (same ?? at);
-    const next = before.length ? kept : Number(state.frame) || 0;
+    const turned = isOther ? -1 : this.turnedTo(row);
+    const next = before.length ? Math.max(kept, turned) : Number(state.frame) || 0;
     if (next !== at || this.frames.length !== before.length) {
       this.motion = null;
       this.at = within(next, this.frames.length);
       this.time = this.at;
     }
+    this.row = row;
     this.scrubber.max = String(this.frames.length - 1);
     const idle = idleOf(row);
     // The factor is a number, which needs no word.
@@ -106,6 +107,13 @@ export class Walk {
     }
     this.stage.show(row, this.frames, this.time);
     this.tell();
+    if (turned > at) this.save();
+  }
+
+  /** The frame in which another factor is seen, or -1. @param {Row} row */
+  turnedTo({ beta }) {
+    const isTurned = this.row && this.row.beta !== beta;
+    return isTurned ? this.frames.findIndex(({ phase }) => phase === "weights") : -1;
   }
 
   /** Give steps that change nothing a frame each, or none. */
@@ -127,7 +135,7 @@ export class Walk {
     const parts = lineOf(row, frames[at]);
     fill(this.line, partElements(parts, row.decimals));
     // The last number of a vector is no result.
-    this.line.classList.toggle("vector", parts.at(-1) === "]" || parts.at(-1) === ", …]");
+    this.line.classList.toggle("listed", parts.at(-1) === "]" || parts.at(-1) === ", …]");
     this.line.dataset.frame = frames[at].phase;
     this.scrubber.value = String(at);
     this.scrubber.ariaValueText = said;
