@@ -306,7 +306,9 @@ def test_lengths_of_rows_do_not_choose_the_engine(mask):
         (1021, {"mask": HOLES, "dtype": "bfloat16"}, True),  # 0.49, 0.10
         (1021, {"dtype": "float64"}, True),  # 0.46, 0.39 at 512
         (67, {"dtype": "bfloat16"}, True),  # 1.07, 0.40
-        (131, {}, True),  # 0.78, 0.89
+        (251, {}, True),  # 0.70, 0.77 of 4 heads at 256
+        # Two threads cost short calls more than one call of few tokens shows: 0.79, 0.97.
+        (131, {}, False),
         (61, {"bias": gh.ALiBi(8)}, True),  # 0.33, 0.63
         (61, {"mask": HOLES}, False),  # 2.29, 2.34
         (61, {"bias": torch.zeros(8, 61, 61)}, False),  # 1.04, 1.35

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import glasshead as gh
-from glasshead.attention import profiles
+from glasshead.attention import attention, profiles
 from glasshead.engines.streaming import machine_code, matrix_tiles
 from glasshead.engines.streaming.kernels import processor
 from glasshead.statistics.reductions import Reduction
@@ -40,8 +40,9 @@ def on_processor(monkeypatch, name):
 
 @pytest.fixture(autouse=True)
 def profiles_read_again():
-    """Profiles are read in each test, for its processor."""
+    """Profiles are read in each test, for its processor, and no call is remembered."""
     profiles.profiles.cache_clear()
+    attention._REMEMBERED.clear()
     yield
     profiles.profiles.cache_clear()
 
