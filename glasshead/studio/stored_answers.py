@@ -32,7 +32,7 @@ WORDS = {
     "live.words": _(
         "On your machine, glasshead studio explains each step of this sentence in words."
     ),
-    "live.lengths": _("A difference needs two texts of as many tokens."),
+    "live.lengths": _("A difference needs two texts with the same number of tokens."),
     "report.sentences": _(
         "This is the beginning of the text (sentences: {count}). The studio accepts any sentence."
     ),

@@ -400,11 +400,11 @@ def test_other_keys_and_an_equal_share_are_of_the_keys_that_a_query_sees(looking
 def test_a_formula_of_a_plane_says_what_it_leaves_out(looking, serving):
     look = looking(serving().url)
     line = exercise(look, "drag").locator(".drag p.line")
-    assert "= |q|·p + … =" in line.inner_text()
+    assert "= |q|·r + … =" in line.inner_text()
     # A head of two numbers has both in its plane.
     page = exercise(look, "drag", heads=2)
     assert page.locator(".drag figcaption").first.inner_text() == ""
-    assert "= |q|·p =" in page.locator(".drag p.line").inner_text()
+    assert "= |q|·r =" in page.locator(".drag p.line").inner_text()
 
 
 # The planes do not lie along coordinates; the ends of a slider state the scale of its plane.

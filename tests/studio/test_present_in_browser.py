@@ -73,6 +73,10 @@ def test_keys_go_through_the_panels_of_each_view_one_at_a_time(looking, urls, vi
         assert box["width"] > (700 if is_beside else 1500)
         assert box["y"] < 300
         assert look.overflow() == 0
+        for one in page.locator(".presented .choice:visible").all():
+            # What a click does is said in a line.
+            tops = one.locator("label").evaluate_all("all => all.map((one) => one.offsetTop)")
+            assert len(set(tops)) == 1
         place = page.locator(".presenting [role=status]").inner_text()
         if len(PANELS[view]) == 1:
             # One panel needs no number, and leads nowhere.

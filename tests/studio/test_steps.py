@@ -221,9 +221,12 @@ def test_the_words_are_those_of_explain(given, lang):
     theirs = explain_sentence(settings).to_dict()
     assert (told["title"], told["query"]) == (theirs["title"], theirs["query"])
     assert told["notes"] == theirs["notes"]
+    # A slider at ∞ scales no score.
+    without = {"scaled"} if given.get("beta") == "inf" else set()
+    steps = [step for step in theirs["steps"] if step["name"] not in without]
     for part in ("name", "title", "text", "why"):
-        assert [step[part] for step in told["steps"]] == [step[part] for step in theirs["steps"]]
-    for mine, their in zip(told["steps"], theirs["steps"], strict=True):
+        assert [step[part] for step in told["steps"]] == [step[part] for step in steps]
+    for mine, their in zip(told["steps"], steps, strict=True):
         lines = ["".join(text for text, _ in line) for line in mine["numbers"]]
         bare = [line.replace("^", "").replace("_", "") for line in their["numbers"]]
         assert [line.replace("(", "").replace(")", "") for line in lines] == [

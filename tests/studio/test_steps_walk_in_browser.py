@@ -273,6 +273,27 @@ def test_another_word_and_a_link_keep_the_frame(looking, serving):
     close(page.evaluate(FRAME)[1][-1], trace.scores[0, 1])
 
 
+def test_an_infinite_factor_is_told_in_the_weights(looking, serving):
+    page = looking(serving().url).open("#steps?beta=inf&frame=4")
+    summary = page.locator(".walk summary")
+    assert summary.inner_text() == "Steps without effect here: softcap, bias, mask, dropout"
+    said = page.locator(".walk .said")
+    told = "β = ∞ gives all the weight to the largest score, as HardMax does."
+    assert said.inner_text() == told
+    # Neither does the explanation scale a score, nor a frame among the steps without effect.
+    assert page.locator("[data-step=weights]").count() == 1
+    assert page.locator("[data-step=scaled]").count() == 0
+    summary.click()
+    assert page.locator(".player output").inner_text() == "Frame 8 / 11"
+    assert said.inner_text() == told
+
+
+def test_another_normalizer_is_seen_in_the_weights(looking, serving):
+    page = looking(serving().url).open("#steps?frame=0")
+    page.get_by_label("Normalizer").select_option("sparsemax")
+    expect(page.locator(".walk .line[data-frame=weights]")).to_be_visible()
+
+
 def test_another_factor_is_seen_in_the_weights(looking, serving):
     page = looking(serving().url).open("#steps?frame=0")
     assert ", " in page.locator(".walk .line").evaluate("line => line.innerText")

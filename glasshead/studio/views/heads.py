@@ -109,7 +109,8 @@ WORDS = {
     "heads.arcs": _("The text with the arcs of the heads"),
     "heads.arcs_told": _(
         "Solid arcs lead to the tokens that this token looks at. Dashed arcs come from the "
-        "tokens that look at it. A faint arc leads from another token to the one it looks at most."
+        "tokens that look at it. A faint arc leads from another token to the one it looks at most, "
+        "if that weight is 0.3 or more."
     ),
     "heads.pin": _("Keep arcs"),
     "heads.unpin": _("Clear arcs"),

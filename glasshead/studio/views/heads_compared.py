@@ -70,15 +70,15 @@ def no_difference(one: ModelPass, other: ModelPass) -> Message | None:
     """Return why the weights of two readings have no difference; None if they have one."""
     if one.length != other.length:
         return Message(
-            "a difference needs two texts of as many tokens, got {count} and {other}. Add words "
-            "to one of them, or omit some.",
+            "a difference needs two texts with the same number of tokens, got {count} and {other}. "
+            "Add words to one of them, or omit some.",
             count=one.length,
             other=other.length,
         )
     if one.heads != other.heads:
         return Message(
-            "a difference needs two models with as many layers and heads, got {count} and "
-            "{other}. Name another model.",
+            "a difference needs two models with the same number of layers and heads, got {count} "
+            "and {other}. Name another model.",
             count=_shape(one),
             other=_shape(other),
         )

@@ -37,8 +37,8 @@ WORDS = {
         "one, and Esc shows the whole model."
     ),
     "model.at": _("At the token “{query}”"),
-    "model.writes": _("Norm of its output"),
-    "model.context": _("Norm of its context vector"),
+    "model.writes": _("Norm of the head’s output"),
+    "model.context": _("Norm of the head’s context vector"),
     "model.context_why": _(
         "The output projection of this model cannot be split by head. The brightness of a "
         "head therefore shows the norm of its context vector."

@@ -257,6 +257,8 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
             "printed": [_block(block) for block in step.printed],
         }
         for step in explanation.steps
+        # At β = ∞, hard attention takes the scores as they are.
+        if not (request.chosen_beta == "inf" and step.name == "scaled")
     ]
     return {
         "title": explanation.title,

@@ -77,6 +77,10 @@ WORDS = WALK_WORDS | {
     "cell.group": _("heads {heads} share their keys and values"),
     "cell.rounded": _("numbers are rounded"),
     "cell.sink": _("softmax with a sink of score {sink}"),
+    "cell.colored": _(
+        "Where the numbers of a vector have no room, colors stand for them. “Predict a weight” "
+        "shows up to 8 numbers."
+    ),
     "cell.others": _(
         "The row of {count} other keys shows the sum of their weights and the weighted mean of "
         "their values."

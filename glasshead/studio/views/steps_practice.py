@@ -37,8 +37,8 @@ WORDS = {
     "predict.difference": _("Difference"),
     "predict.again": _("More rounds"),
     "drag.says": _(
-        "Drag the tip of an arrow. A score is |q|·p: the length of q times the length p of the "
-        "key's projection onto q. p is negative if the key points away from q."
+        "Drag the tip of an arrow. A score is |q|·r: the length of q times r, the signed length of "
+        "the key's projection onto q. r is negative if the key points away from q."
     ),
     "drag.keyboard": _("The arrow keys move the arrow that is chosen."),
     "drag.none": _("Vectors of one number have no plane. Choose fewer heads."),

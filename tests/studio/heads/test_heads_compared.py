@@ -132,16 +132,17 @@ def test_hidden_in_one_alone_is_no_longer_hidden():
 
 def test_texts_and_models_of_other_shapes_have_no_difference(studio, client):
     one, longer = reading(studio, TEXT), reading(studio, f"{TEXT} and a cat")
-    sentence = rf"two texts of as many tokens, got {one.length} and {longer.length}. Add words"
+    lengths = f"{one.length} and {longer.length}"
+    sentence = rf"two texts with the same number of tokens, got {lengths}. Add words"
     with pytest.raises(Refusal, match=sentence):
         check_difference(one, longer)
     asked = {"text": studio.texts.add(TEXT), "minus": studio.texts.add(f"{TEXT} and a cat")}
     for path, place in (("maps", {}), ("weights", {"layer": 0, "head": 0})):
         answer = client.get(f"/api/heads/{path}", params={**asked, **place})
         assert answer.status_code == 400
-        assert "as many tokens" in answer.json()["detail"]
+        assert "the same number of tokens" in answer.json()["detail"]
     told = client.get("/api/heads/compared", params=asked).json()
-    assert "as many tokens" in told["refused"]
+    assert "the same number of tokens" in told["refused"]
     # Entropies can be told all the same.
     assert all(math.isfinite(value) for row in told["entropy"] for value in row)
     there = client.get(
@@ -160,7 +161,7 @@ def test_models_with_other_heads_have_entropies_and_roles_alone(studio):
     first, second = heads.summary(one)["entropy"], heads.summary(other)["entropy"]
     minus = [first[0][head] - second[0][head] for head in range(2)]
     assert told["entropy"] == [[*minus, None], [None] * 3]
-    with pytest.raises(Refusal, match=r"as many layers and heads, got 2 × 3 and 1 × 2"):
+    with pytest.raises(Refusal, match=r"the same number of layers and heads, got 2 × 3 and 1 × 2"):
         check_difference(one, other)
 
 

@@ -272,6 +272,19 @@ def test_heads_stay_where_they_are_when_a_text_is_typed(looking, serving, folder
 
 
 @pytest.mark.slow
+def test_a_phone_shows_the_mlp_of_each_layer(looking, serving, folder, tmp_path):
+    page = looking(serving(folder).url, width=390).open(PLACE)
+    with page.expect_download() as download:
+        share(page, "SVG")
+    download.value.save_as(tmp_path / "model.svg")
+    root = ET.fromstring((tmp_path / "model.svg").read_text())
+    places = [float(text.get("x")) for text in root.findall(".//{*}text") if text.text == "MLP"]
+    assert len(places) == 2
+    # The last one is inside the picture, with its box.
+    assert max(places) < float(root.get("width")) - 15
+
+
+@pytest.mark.slow
 def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp_path):
     page = looking(serving(folder).url).open(f"{PLACE}&layer=1&head=2&query=5")
     with page.expect_download() as download:
@@ -279,7 +292,7 @@ def test_the_picture_has_every_head_and_its_legend(looking, serving, folder, tmp
     download.value.save_as(tmp_path / "model.svg")
     text = (tmp_path / "model.svg").read_text()
     assert "Layer 1, head 2" in text
-    assert "Norm of its output" in text
+    assert "Norm of the head’s output" in text
     assert text.count("<image") == 6
     assert ">MLP<" in text
     assert "MLP is the feed-forward network" in text

@@ -75,6 +75,23 @@ def test_a_picture_is_no_text(looking, serving, folder, pictures):
     assert page.get_by_role("group", name="Text", exact=True).count() == 0
 
 
+def test_the_weight_of_the_patch_under_the_pointer_is_stated(looking, serving, folder, pictures):
+    page = looking(serving(folder).url).open("#picture?layer=0&head=2")
+    weights = pictures.maps(None, 0, Work())[2]
+    reading = page.locator(".legend output")
+    # At first it is the largest weight.
+    row, column = divmod(int(weights.argmax()), 5)
+    largest = f"{weights.max().item():.4f}"
+    assert reading.inner_text() == f"Patch at row {row}, column {column}: {largest}"
+    canvas = page.locator("section > canvas")
+    box = canvas.bounding_box()
+    # The third column of five, the second row of four.
+    canvas.hover(position={"x": 0.5 * box["width"], "y": 0.375 * box["height"]})
+    weight = f"{weights.flatten()[7].item():.4f}"
+    expect(reading).to_have_text(f"Patch at row 1, column 2: {weight}")
+    assert "query" not in address(page)
+
+
 def test_a_patch_is_chosen_by_mouse_and_keyboard(looking, serving, folder, pictures):
     look = looking(serving(folder).url)
     page = look.open("#picture?layer=0&head=2")

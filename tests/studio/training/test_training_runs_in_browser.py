@@ -311,6 +311,11 @@ def test_two_checkpoints_are_compared(trained, serves, looking, dark):
     looked = looking(serves(Studio(trained.path)).url, dark=dark)
     page = looked.open("#training?first=own/best&second=own/best")
     page.wait_for_selector("[data-compared]", timeout=PATIENCE)
+    # Both sides have names, and the difference has a color scale.
+    names = page.locator(".pair h4").all_inner_texts()
+    assert [name[:2] for name in names[:2]] == ["A:", "B:"]
+    assert page.locator(".pair .legend").inner_text().endswith("hatched: hidden")
+    assert page.locator(".pair .ramp").bounding_box()["width"] > 50
     moved = page.locator(".moved button")
     assert set(moved.evaluate_all("all => all.map(one => one.dataset.value)")) == {"0"}
     told = page.locator(".pair [data-difference]")

@@ -159,8 +159,8 @@ function sumsOf(tables, { projection, mask, normalizer, beta, decimals, isHard }
  * @param {string[]} words
  */
 function fitting(tables, work, words) {
-  if (work === tables.works[0]) return 3;
-  return words.length <= ROOMY ? 2 : 0;
+  if (work === tables.works[0]) return 4;
+  return words.length <= ROOMY ? 3 : 0;
 }
 
 // A sentence of one's own, whose vectors are made up.

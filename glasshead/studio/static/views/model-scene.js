@@ -28,8 +28,8 @@ const STEP = 1.22;
 const LEFT = 1.2;
 const TOP = 1.3;
 const BELOW = 1.1;
-// From a layer to the next, if MLPs stand between them.
-const WITH_MLPS = 3.1;
+// From a layer to the next, where there is room, and from the last one on.
+const ROOMY = 3.1;
 const NARROW = 480;
 const THICKEST = 0.42;
 // Letters of a token, in pixels: as large as there is room for between these.
@@ -37,7 +37,7 @@ const SMALLEST = 11;
 const LARGEST = 16;
 // Pixels of a head from which on it shows its row, its number, and its whole map.
 const SHOWS_ROW = 16;
-const NUMBERED = 24;
+const NUMBERED = 22;
 export const SHOWS_MAP = 84;
 // A map in a head, in units: its side, and its left upper corner. Its name stands above it.
 const SIDE = 0.74;
@@ -57,11 +57,11 @@ const ROW_END = NAMES + 5;
 /** @param {number[]} counts @param {number} width @param {number} height */
 export function sizeOf(counts, width, height) {
   const queries = TOP + Math.max(...counts) * STEP + BELOW + 0.9;
-  // On a narrow canvas, heads take the room of MLPs.
-  const least = width < NARROW ? 2.4 : WITH_MLPS;
+  const least = width < NARROW ? 2.4 : ROOMY;
   const filling = (queries * width) / height - LEFT - 0.4;
   const column = clamped(filling / counts.length, least, 8);
-  return { column, keys: LEFT + counts.length * column + 0.4, queries };
+  const last = Math.max(column, ROOMY);
+  return { column, keys: LEFT + (counts.length - 1) * column + last + 0.4, queries };
 }
 
 // The left upper corner of a head, in units.
@@ -137,7 +137,7 @@ class Drawing {
     scene.counts.forEach((_, layer) => {
       const { x } = cornerOf(scene.column, layer, 0);
       const size = clamped(0.5 * unit, 8, 18);
-      const y = stream + Math.min(0.62 * unit, 26) + 4;
+      const y = stream + Math.min(0.45 * unit, 40) + size;
       marks.push({
         x: view.left(x + 0.5),
         y,
@@ -146,7 +146,7 @@ class Drawing {
         anchor: "middle",
         fill: "quiet",
       });
-      if (!scene.mlps[layer] || scene.column < WITH_MLPS) return;
+      if (!scene.mlps[layer]) return;
       const [left, width, height] = [view.left(x + 1.95), 1.15 * unit, 0.84 * unit];
       this.box(left + 1, stream - height / 2 + 1, width - 2, height - 2, 1, "rule", "sunk");
       if (unit < NUMBERED) return;

@@ -36,6 +36,8 @@ class Picture {
     this.photo = /** @type {HTMLCanvasElement} */ (null);
     this.maps = /** @type {Tensor} */ (null);
     this.sums = /** @type {Record<string, number[]>} */ ({});
+    // Of the patches, by the head that is shown.
+    this.weights = /** @type {Float32Array} */ (null);
     this.query = 0;
     this.refusal = element("div", { role: "alert" });
     this.canvas = element("canvas", {
@@ -48,7 +50,9 @@ class Picture {
         size: () => this.told.grid,
         at: () => this.patchOf(this.query),
         go: (row, column, isKept) => {
-          if (isKept) this.ask(this.told.first + row * this.told.grid[1] + column);
+          const place = row * this.told.grid[1] + column;
+          if (isKept) this.ask(this.told.first + place);
+          else this.read(place);
         },
       }),
     });
@@ -56,6 +60,7 @@ class Picture {
     this.name = element("h2");
     this.bars = element("div.bars", { role: "status" });
     this.legend = element("p.legend");
+    this.reading = element("output");
     const reach = (/** @type {any} */ { target }) => {
       const at = this.buttons.indexOf(target.closest("button"));
       if (at >= 0 && this.maps) this.show(at);
@@ -228,6 +233,13 @@ class Picture {
     return this.t("picture.patch", { row, column });
   }
 
+  /** Say the weight of a patch. @param {number} place  Among the patches */
+  read(place) {
+    if (!this.weights) return;
+    const name = this.patchName(this.told.first + place);
+    fill(this.reading, name, this.t("shell.colon"), weight(this.weights[place]));
+  }
+
   weightsOf(/** @type {number} */ at) {
     const [, rows, columns] = this.maps.shape;
     return rowAt(this.maps.values, at, rows * columns);
@@ -305,7 +317,17 @@ class Picture {
     const colors = this.context.about.palette.dark.join();
     const style = { background: `linear-gradient(to right, ${colors})` };
     const ramp = element("span.ramp", { "aria-hidden": "true", style });
-    fill(this.legend, t("picture.table"), ": 0", ramp, weight(largest));
+    fill(
+      this.legend,
+      t("picture.table"),
+      t("shell.colon"),
+      "0",
+      ramp,
+      weight(largest),
+      this.reading,
+    );
+    this.weights = weights;
+    this.read(weights.indexOf(largest));
     const [rows, columns] = told.grid;
     const body = range(rows).map((row) => [
       headingCell("row", row),

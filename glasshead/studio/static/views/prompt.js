@@ -102,8 +102,8 @@ class Prompt {
     );
     const panel = { "data-panel": "" };
     this.beside = element("aside", panel, this.predicted, controls);
-    const all = ["heads.arcs_told", "heads.maps_told", "prompt.hidden"];
-    const told = element("p.quiet", all.map((name) => t(name)).join(" "));
+    const arcsTold = element("span", t("heads.arcs_told"), " ");
+    const told = element("p.quiet", arcsTold, t("heads.maps_told"), " ", t("prompt.hidden"));
     const clicks = element("div.clicks", mode, this.undoing);
     this.stage = element(
       "div.stage",

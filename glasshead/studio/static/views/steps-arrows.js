@@ -2,7 +2,7 @@
 import { choice, menu } from "../controls.js";
 import { button, element, fill } from "../dom.js";
 import { NORMALIZERS } from "../normalizers.js";
-import { decimal, dot, grouped, largestFirst, range, significant, sum } from "../numbers.js";
+import { decimal, dot, grouped, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
 import { ArrowPlane, planeOfPair, planeWith, widest } from "./steps-arrow-plane.js";
 import { bar, barLine } from "./steps-bars.js";
@@ -192,7 +192,7 @@ export class Arrows {
       plane.line("shadow", [0, 0], shadow),
       this.named.map((at) => plane.line("foot", plane.placeOf(this.keys[at]), footOf(at))),
       plane.marks(worked).reverse(),
-      plane.labels(middle, "p"),
+      plane.labels(middle, "r"),
     ];
   }
 
@@ -225,7 +225,7 @@ export class Arrows {
       <p class="line">${partElements(this.sumOf(scores), row.decimals, h)}</p>
       <div class="bars" style=${{ "--rows": 1 + shown.length + Number(others.length > 0) }}>
         <span></span>
-        <span class="head">${isScaled ? `${significant(row.beta)}·s` : t("steps.scaled")}</span>
+        <span class="head">${isScaled && !row.isHard ? "β·s" : t("steps.scaled")}</span>
         <span class="head">${t("steps.weights")}</span>
         <span></span>
         ${shown.map((each, place) => {
@@ -252,7 +252,7 @@ export class Arrows {
     const shadow = length ? inPlane / length : 0;
     const word = words[shown.indexOf(at)];
     return [
-      `s(${word}) = |q|·p${rest.length ? " + …" : ""} = `,
+      `s(${word}) = |q|·r${rest.length ? " + …" : ""} = `,
       ...product(length, shadow),
       ...rest,
       " = ",

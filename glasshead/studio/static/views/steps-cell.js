@@ -34,6 +34,9 @@ const OF_A_TEXT = { layer: 0, head: 0, query: null, key: null, frame: null };
 
 // Queries of which a weight is predicted, besides the one that is shown.
 const OTHERS = 4;
+// Vectors of at most so many numbers have room for them on a telephone, and elsewhere.
+const FEW = 3;
+const WRITTEN = 8;
 // What is larger is written as a power of ten.
 const LARGE = 1e6;
 
@@ -106,11 +109,17 @@ export class CellOfModel {
     fill(this.title, t("heads.named", { layer, head }), " ", element("code", told.layers[layer]));
     this.drawControls(told);
     fill(this.facts, this.factsOf(told, row).join(" · "));
+    const { length } = row.q;
+    const colored = element(length > WRITTEN ? "span" : "span.phone", t("cell.colored"));
     const notes = [
+      length > FEW && colored,
       row.rest && t("cell.others", { count: othersOf(row.rest) }),
       row.keys.some(({ word, place }) => word !== told.tokens[place]) && t("cell.numbered"),
     ];
-    fill(this.note, notes.filter(Boolean).join(" "));
+    fill(
+      this.note,
+      notes.filter(Boolean).flatMap((each) => [each, " "]),
+    );
     this.drawStrip(told);
     this.walk.show(row);
     const rows = () => this.rows(told, row);

@@ -23,6 +23,7 @@ import { factor, joined, powerOf, product, shiftOf } from "./steps-sums.js";
  * @property {number} query  Its place
  * @property {string} word @property {number[]} q @property {number[]} context
  * @property {Key[]} keys @property {Rest | null} rest @property {number} beta
+ * @property {boolean} [isHard]  Whether β is ∞, and `beta` that of the scores
  * @property {number | null} softcap @property {string} normalizer  As it is said
  * @property {string} kind  The normalizer's name
  * @property {boolean} isExponential
@@ -78,6 +79,7 @@ export function rowOf(data, query, normalizer) {
   const sink = data.normalizer === "softmax-one" ? 0 : null;
   const powers = sink === null ? seen : [...seen, sink];
   const hidden = masked.length - seen.length;
+  const isHard = data.chosen.beta === "inf";
   return {
     query,
     word: words[query],
@@ -99,6 +101,7 @@ export function rowOf(data, query, normalizer) {
     ),
     rest: null,
     beta,
+    isHard,
     softcap: null,
     normalizer,
     ...traitsOf(data.normalizer),
@@ -107,7 +110,7 @@ export function rowOf(data, query, normalizer) {
     hidden,
     shift,
     total: sum(powers.map((score) => Math.exp(score - shift))),
-    changes: [...(beta === 1 ? [] : ["scaled"]), ...(hidden ? ["masked"] : [])],
+    changes: [...(beta === 1 && !isHard ? [] : ["scaled"]), ...(hidden ? ["masked"] : [])],
     decimals: decimals.sums,
   };
 }
@@ -116,7 +119,8 @@ export function rowOf(data, query, normalizer) {
 /** @param {Row} row @returns {Frame[]} */
 export function framesOf(row, isWhole = false) {
   const { keys, rest, isExponential } = row;
-  const folded = isWhole ? [] : idleOf(row);
+  // At β = ∞ no score is scaled.
+  const folded = [...(isWhole ? [] : idleOf(row)), row.isHard && "scaled"];
   const powers = isExponential ? ["power"] : [];
   const shared = [...IDLE.slice(0, -1), ...powers, "weights", ...IDLE.slice(-1)];
   return [
@@ -134,6 +138,7 @@ export function framesOf(row, isWhole = false) {
 /** @param {Row} row @param {Frame} frame @param {Translate} t */
 export function sentenceOf(row, { phase, rest }, t) {
   if (idleOf(row).includes(phase)) return t(`walk.idle.${phase}`);
+  if (phase === "weights" && row.isHard) return t("steps.hard");
   const exponential = row.sink === null ? "weights" : "sunk";
   const normalized = row.isExponential ? exponential : "normalized";
   const queried = row.q.length === 1 ? "query.one" : "query";

@@ -110,9 +110,9 @@ export class Walk {
     if (turned > at) this.save();
   }
 
-  /** The frame in which another factor is seen, or -1. @param {Row} row */
-  turnedTo({ beta }) {
-    const isTurned = this.row && this.row.beta !== beta;
+  /** The frame in which another factor or normalizer is seen, or -1. @param {Row} row */
+  turnedTo({ beta, kind }) {
+    const isTurned = this.row && (this.row.beta !== beta || this.row.kind !== kind);
     return isTurned ? this.frames.findIndex(({ phase }) => phase === "weights") : -1;
   }
 

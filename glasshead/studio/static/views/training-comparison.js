@@ -2,6 +2,7 @@
 import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
 import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
+import { divergingGradient } from "../diverging.js";
 import { drawMap } from "../map.js";
 import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
@@ -136,7 +137,7 @@ export class CheckpointComparison {
       row.map((value, each) => this.cell(value, at, each, colors[level(value)])),
     ]);
     const heads = Math.max(...distance.map((row) => row.length));
-    const headings = [element("td"), range(heads)];
+    const headings = [element("td", t("heads.head"), " →"), range(heads)];
     const made = table("table.moved", t("training.moved"), headings, rows);
     made.querySelector(`[data-head="${layer}.${head}"]`).ariaPressed = "true";
     return made;
@@ -182,9 +183,9 @@ export class CheckpointComparison {
     };
     const top = Math.max(...parts[0], ...parts[1]);
     const names = [
-      `${this.named(state.first)} (0–${weight(top)})`,
-      `${this.named(state.second)} (0–${weight(top)})`,
-      `${t("training.difference")} (±${weight(most)})`,
+      `A: ${this.named(state.first)} (0–${weight(top)})`,
+      `B: ${this.named(state.second)} (0–${weight(top)})`,
+      t("training.difference"),
     ];
     const listeners = leadsToCells({ size: () => [length, length], at: () => place, go });
     const figures = parts.map((part, at) => {
@@ -195,6 +196,15 @@ export class CheckpointComparison {
       const frame = element("div.matrix", attributes, canvas, element("i.here"));
       return element("figure", element("h4", names[at]), frame);
     });
+    const style = { background: divergingGradient() };
+    const legend = element(
+      "p.legend",
+      `−${weight(most)}`,
+      element("span.ramp", { "aria-hidden": "true", style }),
+      `+${weight(most)}`,
+      element("span", t("steps.hidden")),
+    );
+    figures[2].append(legend);
     fill(maps, figures);
     go(...place);
     const title = element("h3.head", t("heads.named", { layer, head }));
@@ -203,16 +213,18 @@ export class CheckpointComparison {
 
   /** @param {Float32Array[]} parts @param {number} query @param {number} key */
   reading(parts, query, key) {
-    const { tokens } = this.summary;
+    const { t, summary } = this;
+    const { tokens } = summary;
     const [first, second, moved] = parts.map((values) => values[query * tokens.length + key]);
     const size = weight(Math.abs(moved));
     const difference = moved < 0 ? `−${size}` : size;
     return [
-      element("span", `${tokens[query]} → ${tokens[key]} `),
+      element("span", `${t("heads.query")} ${tokens[query]}, `),
+      element("span", `${t("heads.key")} ${tokens[key]}${t("shell.colon")}`),
       element(
         "b",
         { "data-first": first, "data-second": second, "data-difference": moved },
-        `${weight(second)} − ${weight(first)} = ${difference}`,
+        `B ${weight(second)} − A ${weight(first)} = ${difference}`,
       ),
     ];
   }
