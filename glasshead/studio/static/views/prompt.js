@@ -285,9 +285,15 @@ class Prompt {
   }
 
   chosen(/** @type {Head} */ head) {
+    if (this.takes) {
+      this.take(toggled(this.without, head));
+      return;
+    }
     const next = toggled(this.shown, head).slice(-MOST_COLORS);
-    if (this.takes) this.take(toggled(this.without, head));
-    else this.open(next.length ? next : [head]);
+    this.open(next.length ? next : [head]);
+    // On a small screen, the arcs may be out of sight.
+    const isSmall = matchMedia("(max-width: 60rem)").matches;
+    if (isSmall) this.arcs.element.scrollIntoView({ block: "nearest" });
   }
 
   async open(/** @type {Head[]} */ heads) {

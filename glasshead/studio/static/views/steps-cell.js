@@ -69,9 +69,10 @@ export class CellOfModel {
   async start() {
     const { t } = this;
     const example = element("a", { href: "#steps?text=Hello shiny sun!" }, t("cell.example"));
-    const top = element("div.top", this.picker.element, element("p.quiet", example));
+    const { picker, origin } = this;
+    const top = element("div.top", picker.element, element("p.quiet", example), origin);
     this.made = element("div.made", progress(t("heads.opening")));
-    fill(this.frame, top, this.origin, this.refusal, this.made);
+    fill(this.frame, top, this.refusal, this.made);
     this.text = await firstText(this.context, this.origin);
     await Promise.all([this.picker.show(this.text), this.ask()]);
   }

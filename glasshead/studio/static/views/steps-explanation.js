@@ -29,6 +29,8 @@ export class Explanation {
     const attributes = { "aria-label": label, tabindex: "0" };
     this.frame = element("aside.words", attributes, this.title, this.sections);
     this.marked = /** @type {string} */ (null);
+    // The section that it has scrolled to last, if none was marked after it.
+    this.followed = /** @type {string} */ (null);
   }
 
   draw(/** @type {Explained} */ { title, notes, steps }) {
@@ -46,7 +48,8 @@ export class Explanation {
       each.classList.toggle("here", each.dataset.step === step);
     }
     const here = /** @type {HTMLElement} */ (this.sections.querySelector(".here"));
-    if (follow && here && matrix !== this.marked) this.frame.scrollTop = here.offsetTop - 12;
+    if (follow && here && matrix !== this.followed) this.frame.scrollTop = here.offsetTop - 12;
+    if (follow || matrix !== this.marked) this.followed = follow ? matrix : null;
     this.marked = matrix;
   }
 }

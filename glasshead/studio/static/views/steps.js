@@ -239,7 +239,7 @@ class Steps {
     this.drawn = state;
     this.explanation.draw(explained);
     if (isAtFrame) {
-      this.explanation.marked = null;
+      this.explanation.followed = null;
       this.walk.save();
     }
     fill(this.refusal, this.problem ? element("p.refused", this.problem) : null);

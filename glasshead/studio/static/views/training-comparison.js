@@ -219,8 +219,8 @@ export class CheckpointComparison {
     const size = weight(Math.abs(moved));
     const difference = moved < 0 ? `−${size}` : size;
     return [
-      element("span", `${t("heads.query")} ${tokens[query]}, `),
-      element("span", `${t("heads.key")} ${tokens[key]}${t("shell.colon")}`),
+      element("span", `${t("heads.query")} “${tokens[query]}”`),
+      element("span", `${t("heads.key")} “${tokens[key]}”`),
       element(
         "b",
         { "data-first": first, "data-second": second, "data-difference": moved },

@@ -295,7 +295,7 @@ export function otherRuns(t, changed) {
     shape = JSON.stringify([runs, drawn]);
     if (shape === before) return;
     made.hidden = !runs.length;
-    fill(title, t("training.over", { count: drawn.length }));
+    fill(title, t("training.over", { count: runs.length }));
     fill(
       list,
       runs.map((name) => box(name, drawn)),
