@@ -294,6 +294,12 @@ def test_lengths_of_rows_do_not_choose_the_engine(mask):
     assert len(ratios) == 1
 
 
+# The profile predicts 1.03 and 1.05 for it.
+STARTED = pytest.mark.xfail(
+    strict=True, reason="the time to start two threads is not part of the time of a short call"
+)
+
+
 # What was measured on Zen 3: streaming's time as a multiple of SDPA's, forward and both.
 @pytest.mark.parametrize(
     ("length", "options", "expected"),
@@ -307,8 +313,7 @@ def test_lengths_of_rows_do_not_choose_the_engine(mask):
         (1021, {"dtype": "float64"}, True),  # 0.46, 0.39 at 512
         (67, {"dtype": "bfloat16"}, True),  # 1.07, 0.40
         (251, {}, True),  # 0.70, 0.77 of 4 heads at 256
-        # Two threads cost short calls more than one call of few tokens shows: 0.79, 0.97.
-        (131, {}, False),
+        pytest.param(131, {}, True, marks=STARTED),  # 0.79, 0.97
         (61, {"bias": gh.ALiBi(8)}, True),  # 0.33, 0.63
         (61, {"mask": HOLES}, False),  # 2.29, 2.34
         (61, {"bias": torch.zeros(8, 61, 61)}, False),  # 1.04, 1.35

@@ -290,16 +290,10 @@ def test_an_infinite_factor_is_told_in_the_weights(looking, serving):
 
 def test_the_explanation_follows_to_the_weights_of_another_factor(looking, serving):
     page = looking(serving().url).open("#steps")
+    title = page.locator("aside.words [data-step=weights] h3")
+    expect(title).not_to_be_in_viewport()
     page.get_by_label("Inverse temperature").press("End")
-    page.wait_for_function(FOLLOWED)
-
-
-# Whether the section of the weights begins at the top of the explanation.
-FOLLOWED = """() => {
-  const frame = document.querySelector("aside.words");
-  const here = frame.querySelector("[data-step=weights].here");
-  return here && Math.abs(frame.scrollTop + 12 - here.offsetTop) < 2;
-}"""
+    expect(title).to_be_in_viewport(ratio=1)
 
 
 def test_another_normalizer_is_seen_in_the_weights(looking, serving):

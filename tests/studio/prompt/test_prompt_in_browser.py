@@ -415,14 +415,7 @@ def test_twelve_heads_fit_a_telephone(looking, serving, wide):
 def test_a_tap_on_a_map_shows_its_arcs_on_a_telephone(looking, serving, folder):
     page = looking(serving(folder).url, width=390, height=500).open(PLACE)
     page.locator(".small").last.click()
-    page.wait_for_function(ARCS_ARE_SEEN)
-
-
-# Whether the whole row of tokens is on the screen.
-ARCS_ARE_SEEN = """() => {
-  const { top, bottom } = document.querySelector(".arcs .words").getBoundingClientRect();
-  return top >= 0 && bottom <= innerHeight;
-}"""
+    expect(page.locator(".arcs .words")).to_be_in_viewport(ratio=1)
 
 
 # Where the lowest arc ends, and the sentence below them begins.

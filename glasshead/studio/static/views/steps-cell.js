@@ -14,7 +14,7 @@ import {
 import { Refused, newest } from "../source.js";
 import { shortWeight } from "./steps-layout.js";
 import { Practice } from "./steps-practice.js";
-import { numbered, othersOf, traitsOf } from "./steps-row.js";
+import { NUMBERS, numbered, othersOf, traitsOf } from "./steps-row.js";
 import { shiftOf } from "./steps-sums.js";
 import { Walk } from "./steps-walk.js";
 
@@ -34,9 +34,8 @@ const OF_A_TEXT = { layer: 0, head: 0, query: null, key: null, frame: null };
 
 // Queries of which a weight is predicted, besides the one that is shown.
 const OTHERS = 4;
-// Vectors of at most so many numbers have room for them on a telephone, and elsewhere.
+// Vectors of at most so many numbers have room for them on a telephone.
 const FEW = 3;
-const WRITTEN = 8;
 // What is larger is written as a power of ten.
 const LARGE = 1e6;
 
@@ -111,7 +110,7 @@ export class CellOfModel {
     this.drawControls(told);
     fill(this.facts, this.factsOf(told, row).join(" · "));
     const { length } = row.q;
-    const colored = element(length > WRITTEN ? "span" : "span.phone", t("cell.colored"));
+    const colored = element(length > NUMBERS ? "span" : "span.phone", t("cell.colored"));
     const notes = [
       length > FEW && colored,
       row.rest && t("cell.others", { count: othersOf(row.rest) }),

@@ -5,7 +5,7 @@ import { decimal, largestFirst, range, sum } from "../numbers.js";
 import { h, html, render } from "../parts/html.js";
 import { bar, barLine } from "./steps-bars.js";
 import { largestOf, short, shortWeight } from "./steps-layout.js";
-import { lineOf, othersOf } from "./steps-row.js";
+import { NUMBERS, lineOf, othersOf } from "./steps-row.js";
 import { joined, partElements } from "./steps-sums.js";
 import { takeTurns } from "./steps-turns.js";
 
@@ -19,8 +19,7 @@ import { takeTurns } from "./steps-turns.js";
 const ROUNDS = 5;
 // Parts of the slider.
 const STOPS = 100;
-// Numbers of a vector that have room to be written, and terms of a sum.
-const NUMBERS = 8;
+// Terms of a sum.
 const TERMS = 6;
 // A multiple of it, without the whole part, spreads questions over all of them.
 const GOLDEN = (Math.sqrt(5) - 1) / 2;

@@ -45,10 +45,10 @@ export const othersOf = ({ count, hidden }) => count - hidden || count;
 /** @typedef {{phase: string, key?: number, rest?: boolean}} Frame */
 
 // Numbers of vectors whose product is written as a whole, terms of a longer sum that are written, and
-// numbers of a longer vector.
+// numbers of a vector that have room to be written.
 const FACTORS = 6;
 const TERMS = 4;
-const NUMBERS = 8;
+export const NUMBERS = 8;
 // The steps that may change nothing, in their order.
 const IDLE = ["scaled", "capped", "biased", "masked", "dropped"];
 

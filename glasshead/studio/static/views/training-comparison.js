@@ -1,8 +1,8 @@
 // Two checkpoints compared: how far each head's attention has moved, and where.
 import { ramp, scale } from "../colors.js";
 import { firstText, menu, textField } from "../controls.js";
+import { divergingGradient, signed } from "../diverging.js";
 import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
-import { divergingGradient } from "../diverging.js";
 import { drawMap } from "../map.js";
 import { largestAt, range, rowAt, weight } from "../numbers.js";
 import { Refused, newest } from "../source.js";
@@ -199,9 +199,9 @@ export class CheckpointComparison {
     const style = { background: divergingGradient() };
     const legend = element(
       "p.legend",
-      `−${weight(most)}`,
+      signed(-most),
       element("span.ramp", { "aria-hidden": "true", style }),
-      `+${weight(most)}`,
+      signed(most),
       element("span", t("steps.hidden")),
     );
     figures[2].append(legend);
