@@ -121,7 +121,7 @@ export class CellOfModel {
       notes.filter(Boolean).flatMap((each) => [each, " "]),
     );
     this.drawStrip(told);
-    this.walk.show(row);
+    if (this.walk.show(row)) this.walk.save();
     const rows = () => this.rows(told, row);
     const select = (/** @type {number} */ of) => this.ask({ query: of, key: null });
     this.practice.show({ row, rows, select, whole: () => this.whole(told, row) });

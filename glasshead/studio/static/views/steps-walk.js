@@ -73,7 +73,12 @@ export class Walk {
     signal.addEventListener("abort", () => this.pause());
   }
 
-  /** Show a row; the same frame of it, or else the next one that it has. @param {Row} row */
+  /**
+   * Show a row; the same frame of it, or else the next one that it has.
+   *
+   * @param {Row} row
+   * @returns {boolean} Whether it went on to the weights, which another factor or normalizer changes
+   */
   show(row) {
     const { frames: before, at } = this;
     const { t, state } = this.context;
@@ -107,7 +112,7 @@ export class Walk {
     }
     this.stage.show(row, this.frames, this.time);
     this.tell();
-    if (turned > at) this.save();
+    return turned > at;
   }
 
   /** The frame in which another factor or normalizer is seen, or -1. @param {Row} row */

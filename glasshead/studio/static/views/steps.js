@@ -52,6 +52,8 @@ class Steps {
     this.isStale = false;
     // Whether a slider is held, and will move on.
     this.isHeld = false;
+    // Whether the walk went on to the weights since the explanation was drawn.
+    this.isTurned = false;
     // The state that was drawn last, to go back to, and why the one that is asked for is refused.
     this.drawn = /** @type {Record<string, string>} */ ({});
     this.settings = new Settings(context, (changes) => this.ask(changes));
@@ -216,7 +218,8 @@ class Steps {
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
     const row = (/** @type {number} */ of) => rowOf(data, of, normalizer ?? data.normalizer);
     const own = row(query);
-    this.walk.show(own);
+    const isTurned = this.walk.show(own);
+    this.isTurned ||= isTurned;
     this.practice.show({
       row: own,
       rows: () => range(words.length).map((at) => row((query + at) % words.length)),
@@ -234,7 +237,8 @@ class Steps {
 
   /** @param {Explained} explained @param {Record<string, string>} state */
   tell(explained, state) {
-    const isAtFrame = !this.explained && state.frame !== undefined;
+    const isAtFrame = this.isTurned || (!this.explained && state.frame !== undefined);
+    this.isTurned = false;
     this.explained = explained;
     this.drawn = state;
     this.explanation.draw(explained);
