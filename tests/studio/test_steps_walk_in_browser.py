@@ -284,8 +284,8 @@ def test_an_infinite_factor_is_told_in_the_weights(looking, serving):
     assert page.locator("[data-step=weights]").count() == 1
     assert page.locator("[data-step=scaled]").count() == 0
     summary.click()
-    assert page.locator(".player output").inner_text() == "Frame 8 / 11"
-    assert said.inner_text() == told
+    expect(page.locator(".player output")).to_have_text("Frame 8 / 11")
+    expect(said).to_have_text(told)
 
 
 def test_the_explanation_follows_to_the_weights_of_another_factor(looking, serving):

@@ -82,7 +82,7 @@ def test_the_weight_of_the_patch_under_the_pointer_is_stated(looking, serving, f
     # At first it is the largest weight.
     row, column = divmod(int(weights.argmax()), 5)
     largest = f"{weights.max().item():.4f}"
-    assert reading.inner_text() == f"Patch at row {row}, column {column}: {largest}"
+    expect(reading).to_have_text(f"Patch at row {row}, column {column}: {largest}")
     canvas = page.locator("section > canvas")
     box = canvas.bounding_box()
     # The third column of five, the second row of four.
