@@ -541,6 +541,15 @@ def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
     assert page.locator(".drag svg:visible").count() == 0
 
 
+def test_the_numbers_below_an_arrow_cover_none_of_its_plane_on_a_telephone(looking, serving):
+    look = looking(serving().url, width=390, height=844)
+    page = exercise(look, "drag", text="Hello shiny sun")
+    plane, below = (
+        page.locator(one).first.bounding_box() for one in (".drag svg", ".worked > :last-child")
+    )
+    assert plane["y"] + plane["height"] <= below["y"]
+
+
 @pytest.mark.parametrize(("words", "stays"), [(5, True), (17, False)])
 def test_few_weights_stay_in_sight_of_the_arrows_on_a_telephone(looking, serving, words, stays):
     look = looking(serving().url, width=390, height=844)

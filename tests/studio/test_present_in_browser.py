@@ -326,7 +326,6 @@ def test_a_head_that_is_opened_while_its_map_is_hidden_is_drawn_without_a_fault(
     page.keyboard.press("ArrowRight")
     page.locator(".all .small").first.click()
     expect(page.locator(".all .small").first).to_have_attribute("aria-current", "true")
-    page.keyboard.press("PageDown")
     page.wait_for_function("() => document.querySelector('.heads .map').clientHeight > 100")
     # The console stays empty.
 
@@ -391,6 +390,19 @@ def test_arrows_turn_panels_after_a_click_on_a_small_map_or_a_choice(looking, ur
     expect(page.get_by_label("ablates it")).to_be_checked()
 
 
+@pytest.mark.parametrize(("view", "shown"), [("prompt", ".sentence"), ("heads", ".open")])
+def test_a_click_on_a_small_map_turns_to_what_shows_its_head(looking, urls, view, shown):
+    look = looking(urls(view), width=1366, height=768)
+    page = presented(look, f"#{view}?{'text' if view == 'prompt' else 'said'}={TEXT}")
+    maps = page.locator(".all .small")
+    expect(page.locator(".presenting button").first).to_be_visible()
+    while not maps.last.is_visible():
+        page.keyboard.press("PageDown")
+    maps.nth(1).click()
+    expect(page.locator(f"{shown}.presented")).to_contain_text("Layer 0, head 1")
+    expect(maps.first).to_be_hidden()
+
+
 def test_the_effect_of_an_ablation_is_presented_beside_the_heads(looking, urls):
     page = presented(looking(urls("prompt"), width=1920, height=1080), f"#prompt?text={TEXT}")
     page.keyboard.press("ArrowRight")
@@ -438,8 +450,6 @@ def test_a_map_that_was_hidden_when_its_head_was_chosen_pools_nothing(looking, u
     page = presented(looking(urls("heads"), width=1920, height=1080), "#heads")
     page.keyboard.press("ArrowRight")
     page.locator(".grid .small").nth(2).click()
-    page.wait_for_selector(".body[data-drawn]")
-    page.keyboard.press("ArrowRight")
     expect(page.locator(".map canvas")).to_be_visible()
     expect(page.locator(".one .head .key")).to_be_visible()
     expect(page.get_by_text("Each pixel shows")).to_have_count(0)

@@ -174,6 +174,18 @@ def test_a_page_without_a_server_has_the_tour(looking, tmp_path):
     expect(page.locator(".tour .quiet")).to_have_text("Stop 1 of 7")
 
 
+def test_a_telephone_scrolls_to_what_a_stop_shows(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=844).open()
+    maps = page.locator(".all .grid .small")
+    page.get_by_role("button", name="Tour").click()
+    page.get_by_role("button", name="Next stop").click()
+    expect(maps.first).to_be_in_viewport(ratio=1)
+    expect(maps.last).to_be_in_viewport(ratio=1)
+    # A tour that goes on begins at the top.
+    page.get_by_role("button", name="Previous stop").click()
+    expect(page.locator("textarea")).to_be_in_viewport(ratio=1)
+
+
 def test_a_tour_in_a_presentation_shows_the_panels_of_its_stops(looking, serving, folder):
     look = looking(serving(folder).url, width=1920, height=1080)
     page = look.open("?present&tour=&stop=1")
@@ -189,6 +201,7 @@ def test_a_tour_in_a_presentation_shows_the_panels_of_its_stops(looking, serving
         # Two pairs of arrows would lead to different things.
         expect(page.locator(".presenting > :visible")).to_have_count(1)
         expect(page.get_by_label("β")).to_be_visible(visible="frame=" in place)
+        expect(page.locator(".predict .bars")).to_be_visible(visible="way=predict" in place)
         page.keyboard.press("ArrowRight")
     # After the last stop, the keys go through what it shows.
     expect(page.locator(".predict .sums li")).to_have_count(1)

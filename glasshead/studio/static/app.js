@@ -266,6 +266,7 @@ export class Page {
       document.getElementById("title").focus({ preventScroll: true });
     }
     await opened;
+    this.tour?.arrive();
   }
 
   /** Leave the view that is shown, and open the one that the address names. */

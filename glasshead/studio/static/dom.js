@@ -56,6 +56,11 @@ export function sightOf(node) {
   return sight;
 }
 
+/** Ask a presentation to show the panel of an element; false without one. @param {Element} node */
+export function turnTo(node) {
+  return !node.dispatchEvent(new CustomEvent("turnto", { bubbles: true, cancelable: true }));
+}
+
 // Replace all that an element holds; the same texts stay, as new ones would be laid out again.
 /** @param {Element} frame @param {...Children} children */
 export function fill(frame, ...children) {

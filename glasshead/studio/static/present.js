@@ -61,6 +61,12 @@ export class Presentation {
     addEventListener("keydown", before, { signal, capture: true });
     addEventListener("pointerdown", () => (isClicked = true), { signal, capture: true });
     addEventListener("resize", () => this.fit(), { signal });
+    // What is chosen may be shown in another panel.
+    const turn = (/** @type {any} */ event) => {
+      event.preventDefault();
+      this.turn(this.panels().findIndex((panel) => panel.contains(event.target)));
+    };
+    page.frame.addEventListener("turnto", turn, { signal });
     // Panels come with what they show.
     const observer = new MutationObserver(() => this.show());
     observer.observe(page.frame, {
@@ -73,11 +79,7 @@ export class Presentation {
   }
 
   panels() {
-    const found = /** @type {any[]} */ ([...this.page.frame.querySelectorAll(PANELS)]);
-    // A view's style may hide panels for a while.
-    const all = found.filter((panel) => !getComputedStyle(panel).getPropertyValue("--away"));
-    // Those with a number come last.
-    return all.sort((one, other) => one.dataset.panel - other.dataset.panel);
+    return panelsOf(this.page.frame);
   }
 
   // Where the panel is that is chosen, or the nearest that there is, or else that with an answer.
@@ -146,8 +148,11 @@ export class Presentation {
     // Who goes on knows the keys.
     fill(this.page.notice);
     if (this.isTaken("turn", by)) return;
-    const panels = this.panels();
-    this.at = within(this.placeIn(panels) + by, panels.length);
+    this.turn(this.placeIn(this.panels()) + by);
+  }
+
+  turn(/** @type {number} */ at) {
+    this.at = within(at, this.panels().length);
     this.show();
     scrollTo(0, 0);
   }
@@ -181,4 +186,13 @@ export class Presentation {
     rememberInSearch({ present: null });
     this.page.ended();
   }
+}
+
+/** The panels of a view, in the order of a presentation. @param {HTMLElement} frame */
+export function panelsOf(frame) {
+  const found = /** @type {any[]} */ ([...frame.querySelectorAll(PANELS)]);
+  // A view's style may hide panels for a while.
+  const all = found.filter((panel) => !getComputedStyle(panel).getPropertyValue("--away"));
+  // Those with a number come last.
+  return all.sort((one, other) => one.dataset.panel - other.dataset.panel);
 }

@@ -18,6 +18,8 @@ export class Tour {
     this.page = page;
     this.stops = /** @type {Stop[]} */ ([]);
     this.at = 0;
+    // Whether the place of a stop is not drawn yet.
+    this.isGoing = false;
     this.element = element("section.tour");
     // What is scrolled into sight comes below it.
     const { style } = document.documentElement;
@@ -34,7 +36,7 @@ export class Tour {
     if (part) throw new Refused(page.t("tour.bad", { file, part }), BAD_REQUEST);
     const all = /** @type {Stop[]} */ (tour.stops);
     // What another model has, or no report, is passed over.
-    this.stops = all.filter(({ place }) => page.about.views[place.slice(1).split("?")[0]] === null);
+    this.stops = all.filter((each) => page.about.views[viewOf(each)] === null);
     if (!this.stops.length) {
       const none = { file: file || "JSON", part: "stops" };
       throw new Refused(page.t("tour.bad", none), BAD_REQUEST);
@@ -70,8 +72,21 @@ export class Tour {
     rememberInSearch({ tour: this.file, stop: stop || null });
     this.draw();
     scrollTo(0, 0);
+    this.isGoing = true;
     /** @type {HTMLElement} */ (this.element.querySelector("a")).click();
     this.page.presentation?.begin();
+  }
+
+  /** Scroll to the panel of a stop, which a small screen may have out of sight. */
+  async arrive() {
+    if (!this.isGoing) return;
+    const { page, panel } = this;
+    // What the stop before shows may be drawn last.
+    if (!page.frame.querySelector(`.${viewOf(this.stops[this.at])} > [data-drawn]`)) return;
+    this.isGoing = false;
+    if (!panel || page.presentation) return;
+    const { panelsOf } = await import("./present.js");
+    panelsOf(page.frame)[panel]?.scrollIntoView({ block: "nearest" });
   }
 
   draw() {
@@ -108,10 +123,14 @@ export class Tour {
     delete document.documentElement.dataset.tour;
     rememberInSearch({ tour: null, stop: null });
     this.stops = [];
+    this.isGoing = false;
     this.element.replaceChildren();
     this.page.frame.focus();
   }
 }
+
+/** The name of the view that a stop shows. @param {Stop} stop */
+const viewOf = ({ place }) => place.slice(1).split("?")[0];
 
 /** The first part of a tour that is missing or wrong; null where there is none. */
 function faultOf(/** @type {any} */ tour) {

@@ -41,7 +41,7 @@ WORDS = {
     "training.last_of": _("{run}, last step"),
     "training.text": _("Text (its first 64 tokens are read)"),
     "training.moved": _("Change of each head (total variation)"),
-    "training.difference": _("B − A"),
+    "training.difference": _("A − B"),
 }
 
 
@@ -174,7 +174,7 @@ class Comparisons:
     def maps(
         self, text: str, first: str, second: str, layer: int, head: int, work: Work
     ) -> Float[Tensor, "3 length length"]:
-        """Return the weights of a head in two checkpoints, and the second's less the first's.
+        """Return the weights of a head in two checkpoints, and the first's less the second's.
 
         Hidden pairs have −0 in all three.
 
@@ -183,7 +183,7 @@ class Comparisons:
         one, other = self._both(text, first, second, work)
         weights, every = one.head(layer, head), range(one.length)
         p, q = weights.dense(), other.head(layer, head).dense()
-        return torch.stack([mark_hidden(each, weights, every, every) for each in (p, q, q - p)])
+        return torch.stack([mark_hidden(each, weights, every, every) for each in (p, q, p - q)])
 
     def _both(self, text: str, first: str, second: str, work: Work) -> tuple[ModelPass, ModelPass]:
         one, other = (self._read(text, name, work) for name in (first, second))

@@ -418,6 +418,14 @@ def test_a_tap_on_a_map_shows_its_arcs_on_a_telephone(looking, serving, folder):
     expect(page.locator(".arcs .words")).to_be_in_viewport(ratio=1)
 
 
+def test_a_tablet_shows_arcs_maps_and_predictions_at_once(looking, serving, folder):
+    page = looking(serving(folder).url, width=820, height=1180).open(PLACE)
+    for shown in (".arcs .words", ".small >> nth=-1", "aside .bars"):
+        expect(page.locator(shown)).to_be_in_viewport(ratio=1)
+    aside, maps = (page.locator(one).bounding_box() for one in (".stage aside", ".stage .all"))
+    assert maps["x"] + maps["width"] <= aside["x"]
+
+
 # Where the lowest arc ends, and the sentence below them begins.
 BELOW = """() => {
   const bottoms = [...document.querySelectorAll(".arcs path")]

@@ -119,7 +119,7 @@ def test_the_numbers_are_those_of_the_two_models(client, text, trained):
         torch.testing.assert_close(torch.tensor(told["distance"][layer]), distance)
         for head in range(len(p)):
             shown = maps(client, text, "own/best", "own/last", layer, head)
-            torch.testing.assert_close(shown, torch.stack([p[head], q[head], q[head] - p[head]]))
+            torch.testing.assert_close(shown, torch.stack([p[head], q[head], p[head] - q[head]]))
             later = torch.ones_like(shown[0], dtype=torch.bool).triu(1)
             assert shown[:, later].signbit().all()
             back = maps(client, text, "own/last", "own/best", layer, head)

@@ -305,6 +305,43 @@ def test_checkpoints_that_can_be_compared_are_chosen_at_first(trained, tmp_path,
     assert page.get_by_label("Checkpoint B").input_value() == "like/best"
 
 
+def test_a_checkpoint_is_compared_with_one_of_its_kind(trained, tmp_path, serves, looking):
+    for at, name in enumerate(("own", "another", "third")):
+        run = RunFolder(shutil.copytree(trained.path, tmp_path / name))
+        config = run.read_config()
+        run.config.write_text(json.dumps(config | {"model": config["model"] | {"num_x": at}}))
+        if name != "another":
+            run.checkpoint.unlink()
+    # What these models have in common is that none of them can be opened.
+    looked = looking(serves(Studio(tmp_path / "own")).url, expected=("400",))
+    page = looked.open("#training?first=third/best&second=own/best")
+    first, second = (page.get_by_label(f"Checkpoint {name}") for name in "AB")
+    # Two runs have one checkpoint each, and none of its kind.
+    for choices in (first, second):
+        expect(choices.locator("option")).to_have_count(2)
+        assert choices.locator("option").first.get_attribute("value") == "another/best"
+    assert "third" not in address(page)
+
+
+def test_a_checkpoint_of_another_kind_brings_its_own_choices(trained, tmp_path, serves, looking):
+    for name in ("own", "another"):
+        run = RunFolder(shutil.copytree(trained.path, tmp_path / name))
+        if name == "another":
+            config = run.read_config()
+            run.config.write_text(json.dumps(config | {"model": config["model"] | {"num_x": 3}}))
+    page = looking(serves(Studio(tmp_path / "own")).url, expected=("400",)).open("#training")
+    page.get_by_text("Compare two checkpoints").click()
+    first, second = (page.get_by_label(f"Checkpoint {name}") for name in "AB")
+    expect(first.locator("option")).to_have_count(4)
+    expect(second.locator("option")).to_have_text(["own, best validation", "own, last step"])
+    first.select_option("another/last")
+    other = ["another, best validation", "another, last step"]
+    expect(second.locator("option")).to_have_text(other)
+    expect(first).to_be_focused()
+    expect(first).to_have_value("another/last")
+    expect(second).to_have_value("another/best")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_two_checkpoints_are_compared(trained, serves, looking, dark):

@@ -2,7 +2,7 @@
 // whole; and all of it beside another text or model.
 import { tellingQuery, whereItLooks } from "../arcs.js";
 import { TextPicker, firstText, progress, scaleChoice, toggle } from "../controls.js";
-import { element, fill } from "../dom.js";
+import { element, fill, turnTo } from "../dom.js";
 import { grouped, largestAt, range, rowAt, within } from "../numbers.js";
 import { render } from "../parts/html.js";
 import { Selection } from "../selection.js";
@@ -225,10 +225,11 @@ class Heads {
     fill(this.count, t("heads.said", counts), cut);
   }
 
-  /** Open a head that was chosen, and scroll to it on a small screen. @param {Head} head */
+  /** Open a head that was chosen, and lead to it on a small screen. @param {Head} head */
   async choose(head) {
     await this.open(head).catch(this.context.failed);
     const { element: one } = this.one;
+    if (turnTo(one)) return;
     if (one.getBoundingClientRect().top > innerHeight / 2) one.scrollIntoView();
   }
 

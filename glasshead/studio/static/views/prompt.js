@@ -4,7 +4,7 @@ import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { signed } from "../diverging.js";
-import { button, element, fill } from "../dom.js";
+import { button, element, fill, turnTo } from "../dom.js";
 import { decimal, range, rowAt, weight, wholeNumber } from "../numbers.js";
 import { HeadGrid } from "../parts/head-grid.js";
 import { html, render } from "../parts/html.js";
@@ -291,9 +291,10 @@ class Prompt {
     }
     const next = toggled(this.shown, head).slice(-MOST_COLORS);
     this.open(next.length ? next : [head]);
+    const { element: arcs } = this.arcs;
+    if (turnTo(arcs)) return;
     // On a small screen, the arcs may be out of sight.
-    const isSmall = matchMedia("(max-width: 60rem)").matches;
-    if (isSmall) this.arcs.element.scrollIntoView({ block: "nearest" });
+    if (matchMedia("(max-width: 60rem)").matches) arcs.scrollIntoView({ block: "nearest" });
   }
 
   async open(/** @type {Head[]} */ heads) {

@@ -65,18 +65,26 @@ export class CheckpointComparison {
   layOut(kinds, text) {
     const { t, context } = this;
     const { state, source } = context;
-    const names = kinds.flat();
-    const given = [state.first, state.second].find((name) => names.includes(name));
-    const alike = kinds.find((kind) => (given ? kind.includes(given) : kind.length > 1));
+    const comparable = kinds.filter((names) => names.length > 1);
+    const kindOf = (/** @type {string} */ name) => {
+      return comparable.find((names) => names.includes(name));
+    };
+    const alike = kindOf(state.first) ?? kindOf(state.second) ?? comparable[0];
     for (const [which, other] of Object.entries({ first: "second", second: "first" })) {
-      if (names.includes(state[which])) continue;
-      context.remember({ [which]: [...alike, ...names].find((name) => name !== state[other]) });
+      if (alike.includes(state[which])) continue;
+      context.remember({ [which]: alike.find((name) => name !== state[other]) });
     }
-    const options = names.map((name) => [name, this.named(name)]);
-    const chooser = (/** @type {string} */ which) => {
+    /** @param {string} which @param {string[]} names */
+    const chooser = (which, names) => {
       const label = t(`training.checkpoint.${which}`);
+      const options = names.map((name) => [name, this.named(name)]);
       return menu(label, options, state[which], (name) => {
         context.remember({ [which]: name });
+        // The second one is of the same kind.
+        if (!alike.includes(name)) {
+          this.layOut(kinds, text);
+          this.controls.querySelector("select").focus();
+        }
         this.attempt(() => this.compare());
       });
     };
@@ -89,7 +97,8 @@ export class CheckpointComparison {
       });
     const label = t("training.text");
     const field = textField(label, text, t("shell.read"), sent, LONGEST);
-    fill(this.controls, chooser("first"), chooser("second"), field);
+    const choosers = [chooser("first", comparable.flat()), chooser("second", alike)];
+    fill(this.controls, choosers, field);
   }
 
   /** The name of a checkpoint, such as "run/best", in words. @param {string} name */
@@ -224,7 +233,7 @@ export class CheckpointComparison {
       element(
         "b",
         { "data-first": first, "data-second": second, "data-difference": moved },
-        `B ${weight(second)} − A ${weight(first)} = ${difference}`,
+        `A ${weight(first)} − B ${weight(second)} = ${difference}`,
       ),
     ];
   }
