@@ -79,12 +79,13 @@ def close(numbers, expected):
     )
 
 
-def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, serving):
-    look = looking(serving().url, width=390, height=844)
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, serving, width):
+    look = looking(serving().url, width=width, height=844)
     page = look.open("#steps?text=Hello+shiny+sun!&query=1")
     page.evaluate(LISTEN)
     # A stage of another width is drawn again.
-    look.resize(389)
+    look.resize(width - 1)
     trace = computed(StepsRequest(text="Hello shiny sun!"), Limits()).trace
     vectors = [trace.queries[1], *trace.keys, *trace.values]
     expected = {f"{number:.2f}" for vector in vectors for number in vector.tolist()}

@@ -285,11 +285,14 @@ export function keysOf(heads, more) {
   });
 }
 
-// The sentence about the key that a query looks at most; the head may be ablated.
+// The sentence about the key that a query looks at most; the head may be ablated. The same words
+// have their places.
 /** @param {Translate} t @param {number[]} head @param {Arcs} arcs @param {boolean} [isAway] */
 export function whereItLooks(t, [layer, head], arcs, isAway) {
   const { words, query } = arcs;
   const { key, weight: most } = arcs.strongest();
-  const places = { layer, head, query: tokenName(words[query]), key: tokenName(words[key]) };
-  return t(isAway ? "prompt.why.away" : "prompt.why", { ...places, weight: decimal(most) });
+  const isSame = words[query] === words[key];
+  const name = (/** @type {number} */ at) => `${tokenName(words[at])}${isSame ? ` ${at}` : ""}`;
+  const places = { layer, head, query: name(query), key: name(key), weight: decimal(most) };
+  return t(isAway ? "prompt.why.away" : "prompt.why", places);
 }

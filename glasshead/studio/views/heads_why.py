@@ -144,8 +144,6 @@ def largest_parts(
     components: Sequence[Component],
     values: Float[Tensor, " components"],
     places: dict[int, int],
-    *,
-    heads: bool = False,
 ) -> dict[str, Any]:
     """Return the largest parts of a sum, and the sum of the others.
 
@@ -153,13 +151,9 @@ def largest_parts(
         components: The components.
         values: What each of them adds.
         places: As of `layer_places`.
-        heads: Whether only heads are shown by themselves.
     """
-    shown = [
-        at
-        for at in values.abs().argsort(descending=True).tolist()
-        if values[at] and not (heads and _layer(components[at], places) is None)
-    ][:_SHOWN]
+    largest = values.abs().argsort(descending=True).tolist()
+    shown = [at for at in largest if values[at]][:_SHOWN]
     return {
         "parts": [_part(components[at], float(values[at]), places) for at in shown],
         "rest": float(values.sum() - values[shown].sum()),

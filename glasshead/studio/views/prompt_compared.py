@@ -44,17 +44,18 @@ WORDS = {
     "prompt.change": _("Probabilities after A and after B"),
     "prompt.changed": _("Heads that changed most"),
     "prompt.changed.away": _(
-        "Layers with ablated heads are among the others, because their heads cannot be split."
+        "Layers with ablated heads are among the components that are not heads, because their "
+        "heads cannot be split."
     ),
+    "prompt.changed.beyond": _("components that are not heads"),
     "prompt.both": _("Compare the maps of both prompts"),
     "prompt.changed.one": _(
         "The logit of “{text}” is {first} after A and {second} after B. The bar of a head is the "
-        "part of the change that it wrote; others are the remaining heads and components."
+        "part of the change that it wrote."
     ),
     "prompt.changed.pair": _(
         "The logit of “{text}” minus the logit of “{against}” is {first} after A and {second} "
-        "after B. The bar of a head is the part of the change that it wrote; others are the "
-        "remaining heads and components."
+        "after B. The bar of a head is the part of the change that it wrote."
     ),
 }
 
@@ -93,8 +94,8 @@ class ComparedPrompts:
             probability `p` of A and B; `of`, the candidate that is the most likely in A, and
             `against`, that of B, None if it is the same one; `logit`, their difference in A and
             B, or the logit of the one; `changed`, the parts of A − B by heads, as of
-            `largest_parts`, or `refused`, why they are not known; and `running`, the tokens of B
-            as running text.
+            `largest_parts`, and what all other components wrote, or `refused`, why they are not
+            known; and `running`, the tokens of B as running text.
 
         Errors: a `Refusal` if the model has no logits of a prompt; as of `Prompts.predictions`.
         """
@@ -180,7 +181,7 @@ class ComparedPrompts:
 
 
 def changed(first: Parts, second: Parts, layers: Sequence[str]) -> dict[str, Any]:
-    """Return the parts of A less those of B, those of heads by themselves.
+    """Return the parts of A less those of B: of heads, and the `beyond` of all other components.
 
     Errors: an `UnseenError` if the components of both are not the same.
     """
@@ -188,7 +189,10 @@ def changed(first: Parts, second: Parts, layers: Sequence[str]) -> dict[str, Any
     if own.components != other.components:
         raise UnseenError("the components of two passes must be the same.")
     places = layer_places(seen, layers)
-    return largest_parts(own.components, own.parts - other.parts, places, heads=True)
+    parts = own.parts - other.parts
+    at = [at for at, one in enumerate(own.components) if one.head is not None]
+    found = largest_parts([own.components[each] for each in at], parts[at], places)
+    return found | {"beyond": float(parts.sum() - parts[at].sum())}
 
 
 def _add_routes(routes: "Routes") -> None:

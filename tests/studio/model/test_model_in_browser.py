@@ -59,6 +59,13 @@ def test_numbers_are_those_of_the_library(looking, serving, folder, whole):
     top = row.topk(5)
     assert [value for _, value in keys] == top.values[top.values > 0].tolist()
     assert all(row[int(key)].item() == value for key, value in keys)
+    # The same tokens have their places.
+    tokens = whole.summary(TEXT, Work())["tokens"]
+    assert page.locator(".keys button span").all_inner_texts() == [
+        f"{tokens[key]} {key}" if tokens.count(tokens[key]) > 1 else tokens[key] for key, _ in keys
+    ]
+    names = [one for one in tokens if tokens.count(one) > 1]
+    assert 0 < len(names) < len(tokens)
     # The arcs are those of the same row.
     arcs = page.locator(".arcs path[data-kind=row]").evaluate_all(
         "(all) => all.map(({ dataset }) => Number(dataset.value))"

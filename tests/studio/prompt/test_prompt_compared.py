@@ -14,8 +14,8 @@ from glasshead.tasks.write import Writer
 from pretrained_folders import bert_folder, llama_folder
 from translated import translated
 
-# The embedding, 2 layers of 3 heads, and 2 MLPs.
-EVERY = 1 + 2 * 3 + 2
+# 2 layers of 3.
+HEADS = 2 * 3
 TEXT, OTHER = "a big red dog saw a ball", "a red dog ran"
 
 
@@ -81,21 +81,27 @@ def test_the_parts_of_heads_are_those_of_logit_parts_and_sum_to_the_change(told,
         assert one["part"] == pytest.approx(expected, abs=1e-5)
     sizes = [abs(one["part"]) for one in parts]
     assert sizes == sorted(sizes, reverse=True)
-    whole = sum(one["part"] for one in parts) + told["changed"]["rest"]
+    assert told["changed"]["count"] == 0
+    assert told["changed"]["rest"] == pytest.approx(0, abs=1e-6)
+    beyond = sum(part for (_, head), part in change.items() if head is None)
+    assert told["changed"]["beyond"] == pytest.approx(beyond, abs=1e-5)
+    whole = sum(one["part"] for one in parts) + beyond
     assert whole == pytest.approx(told["logit"][0] - told["logit"][1], abs=1e-4)
-    assert told["changed"]["count"] == EVERY - 6
 
 
 def test_a_prompt_and_itself_differ_by_nothing(folder):
     same = ask(folder, (TEXT, TEXT))
     assert all(first == second for first, second in (one["logit"] for one in same["candidates"]))
     assert same["against"] is None
-    assert same["changed"] == {"parts": [], "rest": 0.0, "count": EVERY}
+    assert same["changed"] == {"parts": [], "rest": 0.0, "count": HEADS, "beyond": 0.0}
 
 
-def test_heads_of_a_layer_with_ablated_heads_are_among_the_others(folder, logits):
+def test_heads_of_a_layer_with_ablated_heads_are_among_other_components(folder, logits):
     told = ask(folder, without=[(1, 2)])
     assert {one["layer"] for one in told["changed"]["parts"]} == {0}
+    parts = sum(one["part"] for one in told["changed"]["parts"])
+    change = told["logit"][0] - told["logit"][1]
+    assert told["changed"]["beyond"] == pytest.approx(change - parts, abs=1e-5)
     writer, _ = logits
     with torch.inference_mode(), gh.ablate(writer.model, {"blocks.1.attention": [2]}):
         row = writer.model(torch.tensor([writer.tokenizer.encode(TEXT)]))[0, -1]
@@ -120,7 +126,8 @@ def test_the_route_is_of_two_prompts(folder):
 @pytest.mark.slow
 def test_a_llama_has_the_parts_of_its_heads(tmp_path):
     told = ask(llama_folder(tmp_path / "llama"), ("tom saw a big red dog", "tom saw a ball"))
-    whole = sum(one["part"] for one in told["changed"]["parts"]) + told["changed"]["rest"]
+    changed = told["changed"]
+    whole = sum(one["part"] for one in changed["parts"]) + changed["rest"] + changed["beyond"]
     assert whole == pytest.approx(told["logit"][0] - told["logit"][1], rel=1e-3)
     assert told["refused"] is None
 

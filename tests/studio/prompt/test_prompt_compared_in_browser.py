@@ -38,8 +38,10 @@ def test_two_prompts_have_their_probabilities_and_the_heads_that_changed_them(
     assert names == [one["text"] for one in told["candidates"]]
     parts = [one["part"] for one in told["changed"]["parts"]]
     first, second = told["logit"]
-    waterfall = [*parts, told["changed"]["rest"], first - second]
+    # All heads are shown, and what other components wrote.
+    waterfall = [*parts, told["changed"]["beyond"], first - second]
     assert values(page, ".waterfall .part") == pytest.approx(waterfall, abs=1e-6)
+    expect(page.locator(".waterfall th").nth(-2)).to_have_text("components that are not heads")
     assert f"{first:.3f}".replace("-", "−") in page.locator(".changed > p").first.inner_text()
     # A head of the list is shown in the text.
     best = told["changed"]["parts"][0]

@@ -418,6 +418,14 @@ def test_a_tap_on_a_map_shows_its_arcs_on_a_telephone(looking, serving, folder):
     expect(page.locator(".arcs .words")).to_be_in_viewport(ratio=1)
 
 
+def test_a_token_that_looks_at_one_of_the_same_letters_is_named_by_its_place(
+    looking, serving, folder
+):
+    page = looking(serving(folder).url).open(f"{PLACE}&query=0&heads=1.2")
+    told = "In layer 1, head 2, “a 0” gives 1.0000 of its attention to “a 0”."
+    expect(page.locator(".why")).to_contain_text(told)
+
+
 def test_a_tablet_shows_arcs_maps_and_predictions_at_once(looking, serving, folder):
     page = looking(serving(folder).url, width=820, height=1180).open(PLACE)
     for shown in (".arcs .words", ".small >> nth=-1", "aside .bars"):

@@ -55,12 +55,11 @@ function changed([first, second], change, of, against) {
     });
     return { name: `${layers[layer]} head ${head}`, layer, head, part: one - other };
   });
+  const beyond = parts.reduce((rest, { part }) => rest - part, change);
   const shown = parts
     .filter(({ part }) => part)
     .sort((one, other) => Math.abs(other.part) - Math.abs(one.part))
     .slice(0, SHOWN);
-  // The embedding, an MLP of each layer, and what is not split.
-  const unsplit = layers.length - new Set(split.map(([layer]) => layer)).size;
-  const count = 1 + layers.length + unsplit + split.length - shown.length;
-  return { parts: shown, rest: shown.reduce((rest, { part }) => rest - part, change), count };
+  const rest = shown.reduce((left, { part }) => left - part, change - beyond);
+  return { parts: shown, rest, count: split.length - shown.length, beyond };
 }

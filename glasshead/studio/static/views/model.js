@@ -280,7 +280,10 @@ class Model {
       this.selection.pin({ key: isKey ? null : key });
       /** @type {HTMLElement} */ (this.one.querySelector(`[data-key="${key}"]`)).focus();
     };
-    const words = [element("span", this.told.tokens[key]), element("b", weight(value))];
+    const { tokens } = this.told;
+    const isAlone = tokens.indexOf(tokens[key]) === tokens.lastIndexOf(tokens[key]);
+    const name = element("span", tokens[key], !isAlone && ` ${key}`);
+    const words = [name, element("b", weight(value))];
     const look = { "data-key": key, "data-value": value, "aria-pressed": String(isKey) };
     const style = { "--share": value };
     const made = element("button", { type: "button", onclick: choose, ...look, style }, words);

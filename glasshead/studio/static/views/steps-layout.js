@@ -35,7 +35,7 @@ export const CLOSE = 24;
 const SPREADS = [
   { least: ROOMY, bars: 140 },
   { least: 26, bars: 75 },
-  { least: CLOSE, bars: 48 },
+  { least: CLOSE, bars: 30 },
   { least: 0, bars: -Infinity },
 ];
 // Pixels between titles, their letters, and the smallest of them.
