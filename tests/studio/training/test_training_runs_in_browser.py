@@ -312,7 +312,7 @@ def test_a_checkpoint_is_compared_with_one_of_its_kind(trained, tmp_path, serves
         run.config.write_text(json.dumps(config | {"model": config["model"] | {"num_x": at}}))
         if name != "another":
             run.checkpoint.unlink()
-    # What these models have in common is that none of them can be opened.
+    # None of these models can be opened.
     looked = looking(serves(Studio(tmp_path / "own")).url, expected=("400",))
     page = looked.open("#training?first=third/best&second=own/best")
     first, second = (page.get_by_label(f"Checkpoint {name}") for name in "AB")
