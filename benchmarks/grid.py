@@ -4,6 +4,7 @@
     python benchmarks/grid.py --minutes 25          what fits, the most informative cells first
     python benchmarks/grid.py                       all of it, hours; what was measured is kept
     python benchmarks/grid.py --quick               a few cells of each kind, a minute
+    python benchmarks/grid.py --missed              the stored cells that miss a goal, more exactly
     python benchmarks/grid.py --dtypes bfloat16 --masks causal     a part
     python benchmarks/grid.py --engines streaming   other engines than "auto" and "streaming"
     python benchmarks/grid.py --processor x86_64-avx2    as if the processor had no AVX-512
@@ -13,7 +14,8 @@
 Each cell measures SDPA and the engines in turn, in one process. The order is that of telling most
 when cut off: first a coarse grid over everything, then the cells between, and what takes minutes
 last. The JSON is written after each cell. Another run resumes where the last one was interrupted;
-`--again` begins again.
+`--again` begins again. Of a cell that misses a goal, three turns do not show whether the engine
+misses it or the measurement: `--missed` replaces its figures by those of more turns.
 
 Results stand in build/benchmarks/grid-ENGINES.json, or, with `--store NAME PROCESSOR`, in
 benchmarks/results/grids/NAME.json, from which `make bench-page` makes the tables of
@@ -41,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from grid_page import GRIDS, claims
+from grid_page import GRIDS, claims, misses
 from pairs import seconds_of
 from peak import peak
 from torch import Tensor
@@ -104,14 +106,29 @@ class Cell:
         """In which round it is measured."""
         return sum(rounds.get(getattr(self, name), 0) for name, rounds in _ROUNDS.items())
 
-    def seconds(self, turn: float, wanted: float) -> float:
+    def seconds(self, turn: float, care: "Care") -> float:
         """Return how long it takes, if a turn takes so long."""
-        return _WARM * turn + max(_least_turns(turn) * turn, wanted)
+        return _WARM * turn + max(care.least(turn) * turn, care.seconds)
 
 
-def _least_turns(seconds: float) -> int:
-    """Turns of so many seconds each that are measured at least."""
-    return 3 if seconds < 4 else 1
+@dataclass(frozen=True)
+class Care:
+    """How long a cell is measured: a time, in at least so many turns and at most 13 × as many."""
+
+    seconds: float = 0.5
+    turns: int = 3
+
+    def least(self, turn: float) -> int:
+        """Return the turns that are measured at least, if a turn takes so many seconds."""
+        return self.turns if turn < 4 else max(1, self.turns // 3)
+
+    def chosen(self, turn: float) -> int:
+        """Return the turns that are measured, if a turn takes so many seconds."""
+        return max(self.least(turn), min(13 * self.turns, int(self.seconds / turn)))
+
+
+# Of cells that miss a goal.
+EXACT = Care(seconds=2, turns=12)
 
 
 def cells(*, quick: bool) -> list[Cell]:
@@ -163,15 +180,14 @@ def calls(cell: Cell, engines: Sequence[str]) -> dict[str, Call]:
     return {"sdpa": whole_pass(sdpa), **made}
 
 
-def measured(cell: Cell, engines: Sequence[str], seconds: float, clock: Clock) -> dict[str, float]:
-    """Return SDPA's seconds and each engine's multiple, as medians of the turns that fit."""
+def measured(cell: Cell, engines: Sequence[str], care: Care, clock: Clock) -> dict[str, float]:
+    """Return SDPA's seconds and each engine's multiple, as medians of the turns."""
     with torch.set_grad_enabled(cell.way == "both"):
         every = calls(cell, engines)
         warm = [[seconds_of(call, clock=clock) for call in every.values()] for _ in range(_WARM)]
         # Several calls at a time, where one is too short to be timed.
         many = max(1, min(50, int(0.004 / min(warm[-1]))))
-        turn = many * sum(warm[-1])
-        turns = max(_least_turns(turn), min(41, int(seconds / turn)))
+        turns = care.chosen(many * sum(warm[-1]))
         # A call finds the caches as the one before it left them, so each follows each other.
         orders = itertools.cycle(itertools.permutations(every.items()))
         times = [
@@ -184,11 +200,15 @@ def measured(cell: Cell, engines: Sequence[str], seconds: float, clock: Clock) -
 def figures(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the median of SDPA's seconds, and of each engine's multiple of them in a turn."""
     ratios = {
-        name: round(statistics.median(turn[name] / turn["sdpa"] for turn in times), 3)
+        name: _rounded(statistics.median(turn[name] / turn["sdpa"] for turn in times))
         for name in times[0]
         if name != "sdpa"
     }
-    return {"seconds": float(f"{statistics.median(x['sdpa'] for x in times):.4g}"), **ratios}
+    return {"seconds": _rounded(statistics.median(turn["sdpa"] for turn in times)), **ratios}
+
+
+def _rounded(figure: float) -> float:
+    return float(f"{figure:.4g}")
 
 
 def begun(file: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -230,11 +250,16 @@ def write(found: Mapping[str, Any], file: Path) -> None:
 
 
 def run(options: argparse.Namespace, found: dict[str, Any], file: Path) -> None:
-    """Measure what is missing and fits the time; write after each cell."""
+    """Measure what is missing, or misses a goal, and fits the time; write after each cell."""
     chosen = [one for one in cells(quick=options.quick) if _wanted(one, options)]
     missing = [one for one in chosen if one.key not in found["cells"]]
+    care = Care(options.seconds)
+    if options.missed:
+        stored = [one for one in chosen if one.key in found["cells"]]
+        missing = [one for one in stored if misses(found["cells"][one.key], "auto")]
+        care = EXACT
     speed = _SHARE * peak() / (1 + len(options.engines))
-    cost = {one: one.seconds(one.operations / speed, options.seconds) for one in missing}
+    cost = {one: one.seconds(one.operations / speed, care) for one in missing}
     print(
         f"{len(missing)} of {len(chosen)} cells, {sum(cost.values()) / 60:.0f} minutes", flush=True
     )
@@ -249,7 +274,7 @@ def run(options: argparse.Namespace, found: dict[str, Any], file: Path) -> None:
         for cell in missing:
             if time.monotonic() + cost[cell] > end:
                 continue  # a later one may be shorter
-            found["cells"][cell.key] = measured(cell, options.engines, options.seconds, clock)
+            found["cells"][cell.key] = measured(cell, options.engines, care, clock)
             write(found, file)
             ratios = found["cells"][cell.key].items()
             print(
@@ -283,6 +308,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a few cells of each kind")
     parser.add_argument("--plan", action="store_true", help="print how long it takes, and exit")
+    parser.add_argument("--missed", action="store_true", help="the cells that miss a goal")
     parser.add_argument("--minutes", type=float, help="measure what fits")
     parser.add_argument("--seconds", type=float, default=0.5, help="of the turns of a cell")
     parser.add_argument("--engines", nargs="+", default=ENGINES, choices=(*ENGINES, "fused"))
@@ -316,6 +342,8 @@ def main() -> None:
         name += "-busy"
     if options.quick:
         name += "-quick"
+    if options.missed and "auto" not in options.engines:
+        parser.error("--missed needs the goals of auto; add auto to --engines.")
     if options.store and options.busy:
         parser.error("--store needs a quiet machine; omit --busy.")
     if options.store and options.quick:

@@ -33,6 +33,11 @@ def slow(cells: Iterable[Figures], engine: str) -> int:
     return sum(one[engine] > LIMIT for one in cells)
 
 
+def misses(one: Figures, engine: str) -> bool:
+    """Whether an engine misses a goal in a cell."""
+    return bool(slow([one], engine) or missed([one], engine))
+
+
 def missed(cells: Iterable[Figures], engine: str) -> int:
     """Count the cells in which an engine gives too little of the best speed."""
     return sum(

@@ -46,6 +46,7 @@ def test_the_claims_are_counted(page):
         "in 1 of them, and gives less than 95 % of the best speed in 1."
     )
     assert page.claims(CELLS, "fused") == "No cell of `fused` is measured."
+    assert [page.misses(cell, "auto") for cell in CELLS.values()] == [0, 1, 1, 1, 0]
 
 
 def test_the_table_has_a_row_for_each_mask_pass_and_dtype(page):
@@ -98,11 +99,44 @@ def test_engines_compute_what_sdpa_does(grid, mask, way, monkeypatch):
 def test_a_cell_is_measured_by_all_engines_in_turn(grid):
     cell = grid.Cell("causal", "float32", "forward", 32, 2, 37)
     ticks = iter(range(10_000))
-    found = grid.measured(cell, ["auto", "streaming"], 1e-9, lambda: float(next(ticks)))
+    found = grid.measured(cell, ["auto", "streaming"], grid.Care(1e-9), lambda: float(next(ticks)))
     # Each call takes one tick of this clock.
     assert found == {"seconds": 1.0, "auto": 1.0, "streaming": 1.0}
     # Two turns to warm up, and three that count: of three calls, each between two readings.
     assert next(ticks) == 2 * 3 * (2 + 3)
+
+
+def test_what_misses_a_goal_is_measured_again_and_nothing_else(grid, monkeypatch, tmp_path):
+    cells = [grid.Cell("full", "float32", "both", 64, heads, 131) for heads in (4, 1)]
+    stored = {cell.key: CELLS[cell.key] for cell in cells}
+    found = {"cells": dict(stored)}
+    monkeypatch.setattr(grid, "cells", lambda quick: [*cells, grid.Cell(*["full"] * 3, 1, 1, 7)])
+    monkeypatch.setattr(grid, "peak", lambda: 1e12)
+    exact = {"seconds": 0.02, "auto": 1.01, "streaming": 0.99}
+    asked = []
+
+    def measured(cell, engines, care, clock):
+        asked.append((cell, care))
+        return exact
+
+    monkeypatch.setattr(grid, "measured", measured)
+    plain = dict.fromkeys(("masks", "dtypes", "passes", "dims", "heads", "lengths", "minutes"))
+    flags = {"plan": False, "busy": False, "quick": False, "missed": True, "seconds": 0.5}
+    grid.run(options(grid, **plain, **flags), found, tmp_path / "made.json")
+    # Of the three, the first reaches its goals, and the last one is not stored.
+    assert asked == [(cells[1], grid.EXACT)]
+    assert found["cells"] == {**stored, cells[1].key: exact}
+    assert json.loads((tmp_path / "made.json").read_text("utf-8"))["cells"] == found["cells"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "turns"),
+    [(0.001, 39), (0.05, 10), (1.0, 3), (5.0, 1)],
+    ids=["short", "as many as fit", "the least", "a long one"],
+)
+def test_a_cell_is_measured_for_a_time_and_for_some_turns(grid, turn, turns):
+    assert grid.Care(seconds=0.5, turns=3).chosen(turn) == turns
+    assert grid.Care(seconds=2, turns=12).chosen(turn) == 4 * turns
 
 
 def options(grid, **others):
