@@ -123,7 +123,7 @@ class Note(_TextBlock):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the remark as `p` of its own class."""
-        return rendered("note.html", text=collapse(self.text))
+        return rendered("note.html", text=subscripts(collapse(self.text)))
 
 
 _LETTER = "[A-Za-zΑ-Ωα-ω∂]"
@@ -133,15 +133,16 @@ _SCRIPT = re.compile(
     rf"(?<![\w^])(?P<base>{_LETTER})(?:(?P<index>{_INDEX})|"
     rf"\^(?:\((?P<group>[^()\n]+)\)|(?P<power>{_POWER})(?P<inner>{_INDEX})?))(?![\w^])"
 )
-# Brackets after one letter hold a name, as in s(the_cat), and names are not parsed.
-_NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)")
+# Brackets after one letter hold a name, as in s(the_cat), and quotation marks a word of a text.
+# Neither is parsed.
+_NAMED = re.compile(r"(?<!\w)\w\([^()\n]*\)|“[^”\n]*”|«[^»\n]*»|「[^」\n]*」")
 
 
 def subscripts(text: str) -> Markup:
     """Return a formula as HTML, its indices as `sub` and its powers as `sup`.
 
     Only a single letter carries them, so W_query and the_cat stay as they are, and so does a name
-    in brackets. Brackets around a power fall away.
+    in brackets or quotation marks. Brackets around a power fall away.
 
     Args:
         text: Any text; it is escaped, and never read as markup.

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import torch
@@ -95,6 +96,7 @@ def _repeats(token: str, piece: str) -> bool:
     return unicodedata.category(piece[0]) in ("Po", "Pd") and set(token) == set(piece) == {piece[0]}
 
 
+@lru_cache(maxsize=4096)
 def _kind(character: str) -> str:
     category, place = unicodedata.category(character), ord(character)
     kinds = {

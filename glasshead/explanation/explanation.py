@@ -71,7 +71,10 @@ def json_ready(value: Any) -> Any:
     {'scores': [0.5, None]}
     """
     if isinstance(value, Tensor):
-        return json_ready(value.detach().cpu().tolist())
+        numbers = value.detach().cpu()
+        # Most have nothing to look for, number by number.
+        listed = numbers.tolist()
+        return listed if numbers.isfinite().all() else json_ready(listed)
     if isinstance(value, Mapping):
         return {str(name): json_ready(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

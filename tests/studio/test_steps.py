@@ -224,14 +224,27 @@ def test_the_words_are_those_of_explain(given, lang):
     # A slider at ∞ scales no score.
     without = {"scaled"} if given.get("beta") == "inf" else set()
     steps = [step for step in theirs["steps"] if step["name"] not in without]
-    for part in ("name", "title", "text", "why"):
+    for part in ("name", "title", "text"):
         assert [step[part] for step in told["steps"]] == [step[part] for step in steps]
     for mine, their in zip(told["steps"], steps, strict=True):
-        lines = ["".join(text for text, _ in line) for line in mine["numbers"]]
-        bare = [line.replace("^", "").replace("_", "") for line in their["numbers"]]
+        lines = ["".join(text for text, _ in line) for line in [*mine["numbers"], mine["why"]]]
+        bare = [
+            line.replace("^", "").replace("_", "") for line in [*their["numbers"], their["why"]]
+        ]
         assert [line.replace("(", "").replace(")", "") for line in lines] == [
             line.replace("(", "").replace(")", "") for line in bare
         ]
+
+
+def test_the_power_of_an_explanation_is_raised():
+    weights = next(
+        step
+        for step in steps_words(StepsRequest(), "en", LIMITS)["steps"]
+        if step["name"] == "weights"
+    )
+    at = weights["why"].index(("0.1082", "sup"))
+    assert weights["why"][at - 1][0].endswith("its weight is e")
+    assert weights["why"][at + 1][0].startswith(" = 1.1143 times as large")
 
 
 def test_the_query_is_told_of_and_changes_no_matrix():

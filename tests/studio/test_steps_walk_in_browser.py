@@ -93,6 +93,45 @@ def test_a_telephone_has_the_numbers_of_short_vectors_in_their_cells(looking, se
     assert expected <= set(page.evaluate("window.written"))
 
 
+# From now on, the boxes that the stage fills, and around each text, in the stage's own pixels.
+DRAWN = """() => {
+  window.boxes = [];
+  window.texts = [];
+  const { fillRect, fillText } = CanvasRenderingContext2D.prototype;
+  Object.assign(CanvasRenderingContext2D.prototype, {
+    fillRect(x, y, width, height) {
+      window.boxes.push([x, y, x + width, y + height]);
+      return fillRect.call(this, x, y, width, height);
+    },
+    fillText(text, x, y) {
+      const { width } = this.measureText(text);
+      window.texts.push([String(text), x, y - 5, x + width, y + 5]);
+      return fillText.call(this, text, x, y);
+    },
+  });
+}"""
+
+
+def test_no_product_covers_the_number_of_its_score_on_a_telephone(looking, serving):
+    look = looking(serving().url, width=390, height=844, fresh=True)
+    look.page.add_init_script(f"({DRAWN})()")
+    page = look.open("#steps?text=Hello+shiny+sun!&query=1&frame=1")
+    expect(page.locator(".walk .line")).to_have_attribute("data-frame", "score")
+    trace = computed(StepsRequest(text="Hello shiny sun!"), Limits()).trace
+    told = f"{trace.scores[1, 0].item():.2f}"
+    page.evaluate("() => { window.boxes = []; window.texts = []; }")
+    look.resize(389)
+    page.wait_for_function("(told) => window.texts.some(([text]) => text === told)", arg=told)
+    texts, boxes = page.evaluate("() => [window.texts, window.boxes]")
+    _, left, top, right, bottom = next(text for text in texts if text[0] == told)
+    # The products are the boxes that are much lower than a line.
+    products = [box for box in boxes if 1 < box[3] - box[1] < 14 and box[0] < right + 40]
+    assert len(products) >= 3
+    assert not any(
+        box[0] < right and box[2] > left and box[1] < bottom and box[3] > top for box in products
+    )
+
+
 @pytest.mark.parametrize(
     ("place", "width", "height", "least"),
     [
@@ -521,6 +560,9 @@ def test_a_cell_of_a_head_is_opened_in_steps(looking, serving, model):
         pairs = zip(numbers[0:8:2], numbers[1:8:2], strict=True)
         close(sum(one * other for one, other in pairs) + numbers[8], key["score"])
     close(dict(frames)["context"], row["context"])
+    # The frame of all other keys, which follows those of the keys.
+    page.get_by_label("Frame", exact=True).fill(str(len(row["keys"]) + 1))
+    expect(page.locator(".walk .line")).to_have_text("s = q·k")
     assert look.violations() == []
     for width in (390, 820, 1440):
         look.resize(width)

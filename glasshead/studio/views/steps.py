@@ -231,8 +231,8 @@ def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
 def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, Any]:
     """Explain a sentence's attention in a language: title, notes and steps.
 
-    Formulas and numbers are lines of runs, as from `runs`; `printed` are tables and sentences of
-    what a text prints at a step.
+    Formulas, numbers and `why` are lines of runs, as from `runs`; `printed` are tables and sentences
+    of what a text prints at a step.
 
     Errors: a `Refusal` as of `steps_data`, or if there is no such word; a ValueError if the
     language is unknown.
@@ -253,7 +253,7 @@ def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, A
             "text": list(step.intro),
             "formula": [runs(line) for line in step.formula.splitlines()],
             "numbers": [runs(line) for line in step.numbers],
-            "why": step.why,
+            "why": runs(step.why),
             "printed": [_block(block) for block in step.printed],
         }
         for step in explanation.steps

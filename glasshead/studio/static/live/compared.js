@@ -42,7 +42,7 @@ export function compared(readings, top, temperature, named) {
 /**
  * The parts of a change by the heads that wrote them.
  * @param {[Reading, Reading]} readings @param {number} change @param {number} of
- * @param {number | null} against @returns {Parts}
+ * @param {number | null} against @returns {Parts & {beyond: number}}
  */
 function changed([first, second], change, of, against) {
   const { model, layers, heads, away } = first;

@@ -91,7 +91,7 @@ export class Live extends Report {
     const [title, text] = [words["steps.words"], [words["live.words"]]];
     const none = /** @type {any[]} */ ([]);
     const step = { name: "opening", title, text, formula: none, numbers: none, printed: none };
-    return { title, notes: none, steps: [{ ...step, why: "" }] };
+    return { title, notes: none, steps: [{ ...step, why: none }] };
   }
 
   textOf(/** @type {string} */ name) {

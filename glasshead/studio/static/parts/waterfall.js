@@ -10,16 +10,16 @@ import { html } from "./html.js";
 // A part that a component wrote; `layer` and `head` are null where it is no head.
 /** @typedef {{name: string, layer: number | null, head: number | null, part: number}} Part */
 
-// The parts of a sum; `count` others add up to the `rest`, and components of another kind to what is
-// `beyond`.
-/** @typedef {{parts: Part[], rest: number, count: number, beyond?: number}} Parts */
+// The parts of a sum; `count` others add up to the `rest`.
+/** @typedef {{parts: Part[], rest: number, count: number}} Parts */
 
 /**
  * @param {object} props @param {Translate} props.t @param {string} props.caption
- * @param {Parts} props.of @param {number} props.sum @param {string} [props.total]  Names the sum
+ * @param {Parts} props.of @param {[string, number][]} [props.more]  Parts below the rest
+ * @param {number} props.sum @param {string} [props.total]  Names the sum
  * @param {(head: Head) => void} props.go  Opens a head
  */
-export function Waterfall({ t, caption, of: { parts, rest, count, beyond }, sum, go, total }) {
+export function Waterfall({ t, caption, of: { parts, rest, count }, more = [], sum, go, total }) {
   const label = (/** @type {Part} */ { name, layer, head }) => {
     // A line may break after each module.
     if (layer === null) return html`<code>${name.replaceAll(".", ".\u200b")}</code>`;
@@ -30,7 +30,7 @@ export function Waterfall({ t, caption, of: { parts, rest, count, beyond }, sum,
   /** @type {[any, number][]} */
   const steps = parts.map((one) => [label(one), one.part]);
   if (count) steps.push([t("why.rest", { count: grouped(count) }), rest]);
-  if (beyond !== undefined) steps.push([t("prompt.changed.beyond"), beyond]);
+  steps.push(...more);
   let at = 0;
   const ends = steps.map(([, part]) => [at, (at += part)]);
   const low = Math.min(0, sum, ...ends.flat());

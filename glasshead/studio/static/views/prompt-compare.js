@@ -20,7 +20,8 @@ import { TypedText } from "../typed-text.js";
  * A's most likely candidate, less that of B's where it is another, the parts that heads wrote, or
  * why these are not known; and the tokens of B as running text.
  * @typedef {{candidates: {text: string, logit: [number, number], p: [number, number]}[],
- *   of: string, against: string | null, logit: [number, number], changed: Parts | null,
+ *   of: string, against: string | null, logit: [number, number],
+ *   changed: Parts & {beyond: number} | null,
  *   refused: string | null, running: string[]}} Told
  */
 
@@ -177,6 +178,7 @@ function changeOf(prompt, told, href) {
             t=${t}
             caption=${t("prompt.changed")}
             of=${changed}
+            more=${[[t("prompt.changed.beyond"), changed.beyond]]}
             sum=${told.logit[0] - told.logit[1]}
             go=${(/** @type {Head} */ head) => prompt.open([head])}
           />`

@@ -190,13 +190,10 @@ export class ArrowPlane {
       const { letter, at, vector } = arrow;
       const isHidden = letter !== "q" && masked[at] === -Infinity;
       const kind = [letter, arrow === this.held && "held", isHidden && "hid"];
-      const share = 0.25 + (0.75 * weights[at]) / most;
+      // A change that nobody sees would cost a style.
+      const opacity = letter === "v" ? decimal(0.25 + (0.75 * weights[at]) / most, 2) : null;
       const place = this.placeOf(vector);
-      return html`<g
-        class=${kind.filter(Boolean).join(" ")}
-        key=${letter + at}
-        style=${{ "--share": share }}
-      >
+      return html`<g class=${kind.filter(Boolean).join(" ")} key=${letter + at} opacity=${opacity}>
         ${this.line(null, [0, 0], place)} ${this.tip(place)}
       </g>`;
     });
@@ -263,14 +260,14 @@ function placed(tips, [begin, base], half, others) {
   };
   const cost = (/** @type {Box} */ box) => {
     const { left, top, right } = box;
-    const crossed = places.filter(({ x, y, near }) => {
-      const isAcross = x > left - near && x < right + near;
-      return isAcross && y > top - near && y < top + LINE + near;
-    });
     // What is cut off is not read.
     const isOut = left < -half || right > half || top < -half || top + LINE > half;
-    const faults = covers(box).length + 5 * Number(isOut);
-    return sum(crossed.map(({ price }) => price)) + PLACES * faults;
+    let all = PLACES * (covers(box).length + 5 * Number(isOut));
+    for (const { x, y, near, price } of places) {
+      const isAcross = x > left - near && x < right + near;
+      if (isAcross && y > top - near && y < top + LINE + near) all += price;
+    }
+    return all;
   };
   const named = tips.filter(({ label }) => label);
   // Tips that cover one another share a line.

@@ -16,7 +16,7 @@ const ROOM = 10;
 
 /**
  * @typedef {{name: string, title: string, text: string[], formula: Run[][], numbers: Run[][],
- *   why: string, printed: {columns?: string[], rows?: string[][], text?: string}[]}} Step
+ *   why: Run[], printed: {columns?: string[], rows?: string[][], text?: string}[]}} Step
  */
 
 /** @typedef {{title: string, notes: string[], steps: Step[]}} Explained */
@@ -65,7 +65,8 @@ function sectionOf({ name, title, text, formula, numbers, why, printed }, place,
     text.map((each) => element("p", each)),
     lines ? element("div.lines", [formula, numbers].map(formulaElement)) : null,
     printed.length ? element("div.table.printed", printed.map(printedElement(title))) : null,
-    [why, ...notes].map((note) => note && element("p.note", note)),
+    why.length ? element("p.note", why.map(runElement)) : null,
+    notes.map((note) => element("p.note", note)),
   );
 }
 
@@ -84,13 +85,14 @@ function printedElement(label) {
 }
 
 function formulaElement(/** @type {Run[][]} */ lines) {
-  const inElements = (/** @type {Run} */ [text, places]) => {
-    let held = /** @type {Children} */ (text.replace(/\B-(?=\d)/g, "−"));
-    for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
-    return held;
-  };
-  const written = lines.map((line) => element("span", line.map(inElements), "\n"));
+  const written = lines.map((line) => element("span", line.map(runElement), "\n"));
   return lines.length ? element("pre.formula", written) : null;
+}
+
+function runElement(/** @type {Run} */ [text, places]) {
+  let held = /** @type {Children} */ (text.replace(/\B-(?=\d)/g, "−"));
+  for (const name of places.match(/\w+/g)?.reverse() ?? []) held = element(name, held);
+  return held;
 }
 
 /** The sum behind the cell that is pointed at. */

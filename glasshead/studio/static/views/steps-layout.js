@@ -96,9 +96,11 @@ export function layoutOf(width, { q, context }, count, longest, high) {
   const end = Math.min(7, lane * 0.22);
   const inset = isAbove ? lane * 0.46 : end;
   const bar = lane - inset - end;
+  // The top and the height of the products of a score, which leave its number free.
+  const stairs = isAbove ? [inset, bar] : [2, lane - 4];
   const bottom = TOP + count * lane + BELOW;
   const height = bottom + FOOT;
-  const places = { number, numberY, isAbove, edge, inset, bar, top: TOP, bottom };
+  const places = { number, numberY, isAbove, edge, inset, bar, stairs, top: TOP, bottom };
   return { width, height, isNarrow, lane, columns, ...places };
 }
 
@@ -152,6 +154,12 @@ export function short(/** @type {number} */ value) {
 export function shortWeight(weight, digits) {
   const least = 10 ** -digits;
   return weight > 0 && weight < least / 2 ? `<${least}` : decimal(weight, digits);
+}
+
+/** The pixels of the widest word. @param {CanvasRenderingContext2D} pen @param {string} font */
+export function widest(pen, font, /** @type {string[]} */ words) {
+  pen.font = font;
+  return Math.max(...words.map((word) => pen.measureText(word).width));
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {string} text @param {number} room */

@@ -155,7 +155,7 @@ export function sentenceOf(row, { phase, rest }, t) {
 // The numbers of a frame; of what happens to all keys at once, those of the largest weight.
 /** @param {Row} row @param {Frame} frame @returns {Part[]} */
 export function lineOf(row, { phase, key, rest }) {
-  if (rest && phase === "score") return ["…"];
+  if (rest && phase === "score") return othersLine(row);
   if (rest) return ["Σ p·v = ", row.rest.weight, "·", ...vector(row.rest.mean)];
   const byWeight = largestFirst(row.keys, ({ weight }) => weight);
   // The power of the largest score less itself is 1.
@@ -185,6 +185,8 @@ export function lineOf(row, { phase, key, rest }) {
   };
   return lines[phase]();
 }
+
+const othersLine = (/** @type {Row} */ { isProduct }) => [isProduct ? "s = q·k" : "…"];
 
 function hiddenOf(/** @type {Row} */ { keys }) {
   const names = keys.filter(({ masked }) => masked === null).map(({ word }) => word);

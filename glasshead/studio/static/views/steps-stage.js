@@ -25,6 +25,7 @@ import {
   stairsOf,
   usualHeight,
   weightColor,
+  widest,
 } from "./steps-layout.js";
 import { drawMotion } from "./steps-motion.js";
 import { othersOf } from "./steps-row.js";
@@ -54,6 +55,7 @@ export class Stage {
   /** @param {Translate} t @param {(lane: number, column: string) => void} pointed */
   constructor(t, pointed) {
     this.t = t;
+    this.longest = { all: "", pixels: 0 };
     this.element = element("canvas.stage", {
       "aria-hidden": "true",
       onclick: ({ offsetX: x, offsetY: y }) => this.point(x / this.zoom, y / this.zoom, pointed),
@@ -74,9 +76,8 @@ export class Stage {
     const raw = [...row.keys.map(({ score }) => score), ...stairs];
     const scaled = row.keys.flatMap((key) => [key.scaled, key.capped, key.masked ?? 0]);
     // Those that are far smaller are drawn larger, yet smaller than the others.
-    const grows = Math.abs(row.beta) > 1;
     this.ends = [raw, scaled].map((all, at) => {
-      const room = Boolean(at) === grows ? 1 : CALM;
+      const room = Boolean(at) === Math.abs(row.beta) > 1 ? 1 : CALM;
       return [Math.min(0, ...all) * room, Math.max(0, ...all) * room];
     });
     this.most = Math.max(...this.lanes.map(({ weight }) => weight)) || 1;
@@ -102,7 +103,10 @@ export class Stage {
     this.free = letterScale() > 1 ? innerHeight - above - UNDER * this.ofPage : null;
     this.paint();
     // Letters that are drawn for the first time arrive later.
-    document.fonts.ready.then(() => this.paint());
+    document.fonts.ready.then(() => {
+      this.longest = { all: "", pixels: 0 };
+      this.paint();
+    });
   }
 
   /** @param {number} time  In frames: 2.5 is on the way from frame 2 to frame 3 */
@@ -128,11 +132,14 @@ export class Stage {
     this.lanes.forEach((lane, at) => drawMotion(this, lane, this.yOf(at)));
   }
 
+  /** The pixels of the longest word, which are measured again once the words are others. */
   longestWord() {
-    const { pen, row } = this;
-    pen.font = `650 13px ${this.letters}`;
-    const words = [`q(${row.word})`, ...this.lanes.map(({ word }) => word)];
-    return Math.max(...words.map((word) => pen.measureText(word).width));
+    const words = [`q(${this.row.word})`, ...this.lanes.map(({ word }) => word)];
+    const all = words.join("\n");
+    if (this.longest.all !== all) {
+      this.longest = { all, pixels: widest(this.pen, `650 13px ${this.letters}`, words) };
+    }
+    return this.longest.pixels;
   }
 
   /** How far what happens in a frame has come, from 0 to 1. @param {number | undefined} frame */
@@ -320,7 +327,7 @@ export class Stage {
     const { fill } = toneOf(now / Math.max(highest, -lowest));
     this.box(fill, Math.min(zero, end), y + inset, Math.max(1, Math.abs(end - zero)), bar);
     pen.restore();
-    if (isStairs) this.drawStairs(key, y + 2, grown);
+    if (isStairs) this.drawStairs(key, y, grown);
     if (lowest < 0) this.box(inkOf("quiet"), Math.round(zero) - 0.5, y + 2, 1, lane - 4);
     if (isHidden && hidden) {
       const box = { x, y: y + inset, width: width - layout.number, height: bar };
@@ -332,9 +339,10 @@ export class Stage {
   // The products of a score as stairs, that end where the score does.
   /** @param {Key} key @param {number} y @param {number} grown */
   drawStairs(key, y, grown) {
-    const { row } = this;
+    const { row, layout } = this;
+    const [top, height] = layout.stairs;
     const steps = [0, ...stairsOf(row, key)];
-    const step = (this.layout.lane - 4) / row.q.length;
+    const step = height / row.q.length;
     const sizes = sizesOf(row, key);
     const most = Math.max(...sizes) || 1;
     row.q.forEach((each, at) => {
@@ -344,15 +352,14 @@ export class Stage {
       const to = between(from, this.xOf(steps[at + 1]), own);
       const { fill } = toneOf((0.4 + (0.6 * sizes[at]) / most) * Math.sign(each * key.k[at]));
       const width = Math.max(1, Math.abs(to - from));
-      this.box(fill, Math.min(from, to), y + at * step, width, step - 0.5);
+      this.box(fill, Math.min(from, to), y + top + at * step, width, step - 0.5);
     });
   }
 
   /** The place of a bar that is not there yet. @param {Column} column @param {number} y */
   drawSlot({ x, width }, y) {
     const { number, inset, bar } = this.layout;
-    const look = { dash: [2, 4] };
-    this.outline(x + 0.5, y + inset + 0.5, width - number - 1, bar - 1, look);
+    this.outline(x + 0.5, y + inset + 0.5, width - number - 1, bar - 1, { dash: [2, 4] });
   }
 
   weightNow(/** @type {Lane} */ { power, weight }) {

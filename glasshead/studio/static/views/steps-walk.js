@@ -100,6 +100,8 @@ export class Walk {
       this.time = this.at;
     }
     this.row = row;
+    // First, as letters of a canvas would lay out what is changed before them.
+    this.stage.show(row, this.frames, this.time);
     this.scrubber.max = String(this.frames.length - 1);
     const idle = idleOf(row);
     // The factor is a number, which needs no word.
@@ -110,7 +112,6 @@ export class Walk {
       fill(this.reasons, reasons);
       fill(this.idle, told);
     }
-    this.stage.show(row, this.frames, this.time);
     this.tell();
     return turned > at;
   }

@@ -211,8 +211,6 @@ class Steps {
     const { words, matrices, decimals } = data;
     const shape = JSON.stringify([words, matrices.queries[0].length, decimals]);
     if (shape !== this.shape) this.build(shape);
-    // What is being moved or typed is left alone.
-    if (!this.isStale) this.settings.draw(data, query);
     this.at ??= this.strongestCell();
     this.walk.fold.open ||= this.isFolded(this.at);
     const normalizer = data.options.normalizer.find(({ name }) => name === data.normalizer)?.said;
@@ -220,6 +218,8 @@ class Steps {
     const own = row(query);
     const isTurned = this.walk.show(own);
     this.isTurned ||= isTurned;
+    // What is being moved or typed is left alone.
+    if (!this.isStale) this.settings.draw(data, query);
     this.practice.show({
       row: own,
       rows: () => range(words.length).map((at) => row((query + at) % words.length)),
