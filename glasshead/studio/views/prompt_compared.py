@@ -1,10 +1,12 @@
 """Two prompts compared: the logits that change, and the heads that wrote the change."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import glasshead as gh
 from glasshead.drawing import visible
@@ -115,16 +117,11 @@ class ComparedPrompts:
                 for one in passes
             ]
         )
-        tops = shares.topk(min(top, shares.shape[-1])).indices.flatten().unique()
-        order = tops[shares[:, tops].amax(0).argsort(descending=True, stable=True)].tolist()
         named = names_of(reader, kind)
         of, against = shares.argmax(-1).tolist()
         pair = logits[:, of] - (logits[:, against] if of != against else 0)
         answer = {
-            "candidates": [
-                {"text": named(at), "logit": logits[:, at].tolist(), "p": shares[:, at].tolist()}
-                for at in order
-            ],
+            "candidates": candidates(logits, shares, top, named),
             "of": named(of),
             "against": None if of == against else named(against),
             "logit": pair.tolist(),
@@ -178,6 +175,21 @@ class ComparedPrompts:
             logits_of(reader, one.reading.tokens)
         with torch.no_grad():
             return seen, gh.logit_parts(seen, *tokens, query=row)
+
+
+def candidates(
+    logits: Float[Tensor, "prompts vocabulary"],
+    shares: Float[Tensor, "prompts vocabulary"],
+    top: int,
+    named: Callable[[int], str],
+) -> list[dict[str, Any]]:
+    """Return the most likely candidates of any prompt, those of the largest share first."""
+    tops = shares.topk(min(top, shares.shape[-1])).indices.flatten().unique()
+    order = tops[shares[:, tops].amax(0).argsort(descending=True, stable=True)].tolist()
+    return [
+        {"text": named(at), "logit": logits[:, at].tolist(), "p": shares[:, at].tolist()}
+        for at in order
+    ]
 
 
 def changed(first: Parts, second: Parts, layers: Sequence[str]) -> dict[str, Any]:

@@ -231,8 +231,8 @@ def _nearest(offered: list[dict[str, Any]], name: str, number: float) -> str:
 def steps_words(request: StepsRequest, lang: str, limits: Limits) -> dict[str, Any]:
     """Explain a sentence's attention in a language: title, notes and steps.
 
-    Formulas, numbers and `why` are lines of runs, as from `runs`; `printed` are tables and sentences
-    of what a text prints at a step.
+    Formulas, numbers and `why` are lines of runs, as from `runs`. `printed` are tables and
+    sentences of what a text prints at a step.
 
     Errors: a `Refusal` as of `steps_data`, or if there is no such word; a ValueError if the
     language is unknown.
