@@ -210,12 +210,14 @@ def test_scores_weights_and_context_follow_the_arrow_keys(looking, serving):
     arrows.select_option("k(do)")
     plane.press("ArrowRight")
     keys[1, 0] += 0.05 * size
+    line, _ = page.evaluate(WORKED)
     page.locator(".drag svg").nth(1).press("ArrowDown")
     values[3, 1] -= 0.05 * longest
     scores = keys @ q
     weights = (scores[:4] * made.beta).softmax(-1)
-    line, bars = page.evaluate(WORKED)
+    mixed, bars = page.evaluate(WORKED)
     close(line, [q.norm(), scores[1] / q.norm(), scores[1]])
+    close(mixed, weights @ values[:4])
     close(bars, [*weights, 0])
     context = page.locator(".drag circle.context").evaluate(PLACE)
     torch.testing.assert_close(
@@ -357,6 +359,21 @@ def test_each_round_with_a_head_asks_for_a_weight_of_another_query(looking, serv
     expect(page.locator(".predict .count")).to_have_text("Round 1 of 5")
     word = place.locator("option:checked").inner_text().split()[-1]
     assert page.locator(".predict .query").inner_text() == f"q({word})"
+
+
+def test_what_is_dragged_is_in_sight_on_a_telephone(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=844).open(
+        "#steps?layer=0&head=1&way=predict&query=11&said=a+big+dog+ran+to+the+big+park+and+the+cat+sat"
+    )
+    slider = page.locator(".predict input[type=range]")
+    expect(slider).to_be_in_viewport(ratio=1)
+    # Its line follows the query's, and is above those of the others.
+    tops = [page.locator(one).first.bounding_box()["y"] for one in (".predict .query", ".asked")]
+    others = page.locator(".predict .word:not(.asked)").evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect().top)"
+    )
+    assert tops[0] < tops[1] < min(others)
+    assert len(others) > 7
 
 
 def test_keys_that_are_all_hidden_are_no_part_of_a_sum(looking, serving, folder):
@@ -541,8 +558,11 @@ def test_weights_that_do_not_follow_are_not_dragged(looking, serving):
     assert page.locator(".drag svg:visible").count() == 0
 
 
-def test_the_numbers_below_an_arrow_cover_none_of_its_plane_on_a_telephone(looking, serving):
-    look = looking(serving().url, width=390, height=844)
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (375, 667), (360, 640)])
+def test_the_numbers_below_an_arrow_cover_none_of_its_plane_on_a_telephone(
+    looking, serving, width, height
+):
+    look = looking(serving().url, width=width, height=height)
     page = exercise(look, "drag", text="Hello shiny sun")
     plane, below = (
         page.locator(one).first.bounding_box() for one in (".drag svg", ".worked > :last-child")
@@ -561,6 +581,24 @@ def test_few_weights_stay_in_sight_of_the_arrows_on_a_telephone(looking, serving
     reset = page.locator(".drag .controls button")
     reset.evaluate("(one) => one.scrollIntoView({ block: 'center' })")
     reset.click(timeout=3000)
+
+
+def test_the_formula_is_that_of_the_plane_whose_arrow_is_held(looking, serving):
+    page = exercise(looking(serving().url), "drag", text="Hello shiny sun!")
+    line = page.locator(".drag p.line")
+    expect(line).to_contain_text("s(shiny) = |q|·r")
+    context = computed(StepsRequest(text="Hello shiny sun!"), Limits()).trace.context[1]
+    page.get_by_role("combobox", name="Values and context").select_option("v(Hello)")
+    expect(line).to_contain_text("c(shiny) = Σ p·v = [")
+    numbers = line.locator("data").evaluate_all("(all) => all.map((one) => Number(one.value))")
+    close(numbers, context)
+    # No number of a vector is its result.
+    weights = line.locator("data").evaluate_all(
+        "(all) => all.map((one) => getComputedStyle(one).fontWeight)"
+    )
+    assert set(weights) == {"400"}
+    page.get_by_role("combobox", name="Query and keys").select_option("k(Hello)")
+    expect(line).to_contain_text("s(Hello) = |q|·r")
 
 
 def test_a_telephone_shows_the_plane_that_is_chosen(looking, serving):

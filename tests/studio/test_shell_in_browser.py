@@ -85,9 +85,11 @@ def test_a_model_opens_on_its_heads_over_a_text_that_was_held_out(looking, servi
     assert page.locator("h1").inner_text() == "Prompt"
     assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
     assert own.studio.subject.sample().text.startswith(page.locator("textarea").input_value())
-    assert page.locator(".brand").get_attribute("href") == "#prompt"
     page = look.open("#heads")
     assert page.locator("h1").inner_text() == "Attention heads"
+    page.locator(".brand").click()
+    expect(page.locator("h1")).to_have_text("Prompt")
+    page = look.open("#heads")
     assert page.locator(".origin").inner_text() == words("en")["shell.origin.held_out"]
     assert page.locator("textarea").first.input_value() == own.studio.subject.sample().text
     # What is chosen is from nowhere else.
@@ -303,6 +305,9 @@ def test_a_telephone_shows_the_tab_of_the_open_view(looking, serving):
         row, tab = (page.locator(one).bounding_box() for one in ("nav", "nav a[aria-current]"))
         assert row["x"] <= tab["x"] < tab["x"] + tab["width"] <= row["x"] + row["width"], view.name
         assert look.violations(contrast=False) == [], view.name
+        # No tab covers another.
+        tabs = [one.bounding_box() for one in page.locator("nav a").all()]
+        assert all(one["x"] + one["width"] <= other["x"] for one, other in itertools.pairwise(tabs))
         # It covers no other one that has the focus.
         page.locator(".brand").focus()
         for link in page.locator("nav a").all():
@@ -327,7 +332,7 @@ def test_a_view_without_a_model_leads_to_the_worked_example(looking, serving):
 
 
 def test_a_shadow_stands_where_a_telephone_cuts_the_views_off(looking, serving, folder):
-    page = looking(serving(folder).url, width=390, height=844).open("#model")
+    page = looking(serving(folder).url, width=390, height=844).open("#prompt")
     views = page.locator("nav")
 
     def lightness(start):

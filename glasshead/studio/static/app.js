@@ -215,7 +215,9 @@ export class Page {
     const src = this.about.icon ?? "static/icon.svg";
     return element(
       "a.brand",
-      { href: `#${this.about.first}` },
+      // It names no view, so that the first one is opened. Axe takes it for a link to a page, and
+      // the views that a telephone has out of sight after it for no links to skip something.
+      { href: "#!" },
       element("img", { src, alt: "", width: 22, height: 22 }),
       element("b", "glasshead"),
       this.loaded,
@@ -319,6 +321,9 @@ export class Page {
       const never = this.about.subject.kind !== null && this.about.views[view] === `${view}.none`;
       link.hidden = never && view !== name;
     }
+    // On a telephone, the open one is in sight.
+    const { offsetLeft, offsetWidth, offsetParent: row } = this.links[name];
+    if (row) row.scrollLeft = offsetLeft - (row.clientWidth - offsetWidth) / 2;
     this.shown = name;
     this.draw = null;
     this.share.show(false);

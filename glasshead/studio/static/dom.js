@@ -61,6 +61,12 @@ export function turnTo(node) {
   return !node.dispatchEvent(new CustomEvent("turnto", { bubbles: true, cancelable: true }));
 }
 
+/** Show what a click has changed: its panel of a presentation, or what a small screen has out of sight. */
+export function showNearby(/** @type {Element} */ node) {
+  if (turnTo(node) || !matchMedia("(max-width: 60rem)").matches) return;
+  node.scrollIntoView({ block: "nearest" });
+}
+
 // Replace all that an element holds; the same texts stay, as new ones would be laid out again.
 /** @param {Element} frame @param {...Children} children */
 export function fill(frame, ...children) {

@@ -49,6 +49,7 @@ WORDS = {
     "training.layer": _("{layer}: heads"),
     "training.more": _("and {count} more"),
     "training.threshold": _("alarm at {value}"),
+    "training.empty": _("no value at these steps"),
     "training.extreme.normalized_entropy": _("Lowest entropy of any head"),
     "training.extreme.max_score": _("Highest score of any head"),
 }

@@ -322,6 +322,19 @@ def test_what_stands_beside_stored_weights_is_shown(looking, serving, square, tm
     assert value(page) == pytest.approx(square[0, 0, 600, 560].item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("zoom", [5, -1])
+def test_both_axes_have_their_names(looking, serving, square, tmp_path, zoom):
+    square.head(0, 0).save(tmp_path / "w.safetensors")
+    (tmp_path / "w.tokens.json").write_text(json.dumps([f"w{place}" for place in range(KEYS)]))
+    url = serving(tmp_path / "w.safetensors").url
+    page = looking(url).open(f"#atlas?y=600&x=560&zoom={zoom}&i=600&j=560")
+    with page.expect_download() as saved:
+        share(page, "SVG")
+    texts = {one.text for one in ET.parse(saved.value.path()).iter() if one.tag.endswith("text")}
+    assert {"Query ↑", "Key →"} <= texts
+    assert ("w600" in texts) == (zoom == 5)
+
+
 def test_a_text_on_one_line_begins_with_a_whole_word(looking, serving, square, tmp_path):
     square.head(0, 0).save(tmp_path / "w.safetensors")
     words = [f"w{place}" for place in range(KEYS)]

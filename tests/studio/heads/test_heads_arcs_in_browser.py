@@ -505,3 +505,16 @@ def test_comparisons_fit_a_telephone_in_every_language(serves, looking, folder, 
         named = f"{words(language)['heads.named'].format(layer=1, head=2)}{colon}"
         assert named in page.locator(".arcs path title").first.text_content()
         assert "heads." not in page.locator("main").inner_text()
+
+
+def test_no_order_of_the_heads_is_cut(looking, serving, folder):
+    look = looking(serving(folder).url)
+    page = look.open("#heads")
+    for language in LANGUAGES:
+        look.speak(language)
+        cut = page.locator(".order select").evaluate("""(select) => {
+          const { offsetWidth } = select;
+          select.style.maxWidth = "none";
+          return select.offsetWidth - offsetWidth;
+        }""")
+        assert cut == 0, language

@@ -134,6 +134,16 @@ def test_the_keyboard_goes_from_head_to_head_and_to_the_rollout(looking, serving
     expect(page.locator(".small").first).to_be_focused()
 
 
+def test_a_head_that_is_chosen_on_a_telephone_is_seen_at_once(looking, serving, folder):
+    page = looking(serving(folder).url, width=390, height=500).open("#picture")
+    head = page.get_by_role("button", name="Layer 1, head 1")
+    head.scroll_into_view_if_needed()
+    large = page.locator(".photo canvas")
+    head.click()
+    expect(page.locator("h2")).to_contain_text("Layer 1, head 1")
+    expect(large).to_be_in_viewport(ratio=1)
+
+
 def test_a_frame_that_scrolls_is_no_head(looking, serving, folder):
     page = looking(serving(folder).url).open("#picture?layer=0&head=2")
     page.locator(".all .scroll").focus()

@@ -65,7 +65,10 @@ def test_both_prompts_have_arcs_of_the_same_head_at_the_same_word(looking, servi
         # The last token of both, whose next ones are compared.
         token = words.nth(at).locator("[aria-pressed=true]")
         assert int(token.get_attribute("data-at")) == len(weights) - 1
-        assert f"{weights[-1].max():.4f}" in page.locator(".why").nth(at).inner_text()
+        why = page.locator(".why").nth(at)
+        assert f"{weights[-1].max():.4f}" in why.inner_text()
+        href = why.get_by_role("link", name="Full map").get_attribute("href")
+        assert f"said={text.replace(' ', '+')}&" in href
     words.first.locator("[data-at='0']").hover()
     assert words.last.locator("[data-at='0']").get_attribute("aria-pressed") == "true"
     field = page.get_by_label("The prompt that it is compared with (B)")

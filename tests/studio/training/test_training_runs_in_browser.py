@@ -188,6 +188,14 @@ def test_curves_stay_within_the_chart_of_a_part(beside, looking):
         assert 0 <= top <= bottom <= height - 24
 
 
+@pytest.mark.parametrize(("first", "last", "empty"), [(202, 208, True), (191, 214, False)])
+def test_a_part_without_a_value_says_so(beside, looking, first, last, empty):
+    _, url = beside
+    page = looking(url).open(f"#training?from={first}&to={last}")
+    picture = figure_of(page, "Loss").locator(".picture")
+    expect(picture.get_by_text("no value at these steps")).to_have_count(int(empty))
+
+
 def test_a_logarithmic_axis_places_values_by_their_logarithm(beside, looking):
     runs, url = beside
     page = looking(url).open("#training?log=xy&smoothing=0")

@@ -177,12 +177,11 @@ function axisMarks(map) {
     const x = edges.left + view.left(middle) + (isNamed ? 4 : 0);
     return { ...text, x, ...(isNamed ? upright : level) };
   });
-  if (isNamed) return [...rows, ...columns];
-  const look = { size: 12, fill: "quiet", weight: 600 };
-  const titles = [
-    { ...look, text: `${map.titles.keys} →`, x: left, y: view.height + 40 },
-    { ...look, text: `← ${map.titles.queries}`, x: left - 46, y: 4, anchor: "end", rotate: -90 },
-  ];
+  // The corner is free of numbers and names.
+  const corner = { size: 11, fill: "quiet", weight: 600, x: left - 8, anchor: "end" };
+  const titles = [`${map.titles.queries} ↑`, `${map.titles.keys} →`].map((text, at) => {
+    return { ...corner, text, y: view.height + 18 + 17 * at };
+  });
   return [...rows, ...columns, ...titles];
 }
 

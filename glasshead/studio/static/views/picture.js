@@ -1,7 +1,7 @@
 // The view "picture": where the heads of a vision model look in a picture, from a patch or a token.
 import { scale } from "../colors.js";
 import { fileButton, menu } from "../controls.js";
-import { element, fill, headingCell, leadsToCells, setStyle, table } from "../dom.js";
+import { element, fill, headingCell, leadsToCells, setStyle, showNearby, table } from "../dom.js";
 import { decimal, grouped, range, rowAt, weight, wholeNumber, within } from "../numbers.js";
 import { headAt, numberOf } from "../selection.js";
 import { walk } from "../parts/walk.js";
@@ -70,7 +70,10 @@ class Picture {
       onkeydown: (/** @type {any} */ event) => walk(event),
       onfocusin: reach,
       // Safari does not focus a button that is clicked.
-      onclick: reach,
+      onclick: (/** @type {any} */ event) => {
+        reach(event);
+        showNearby(this.canvas);
+      },
     });
     this.table = element("div");
     this.buttons = /** @type {HTMLButtonElement[]} */ ([]);

@@ -125,7 +125,7 @@ export class PromptCompare {
 
   tell() {
     this.arcs.turn();
-    fill(this.why, this.prompt.whereItLooks("B", this.arcs));
+    fill(this.why, this.prompt.whereItLooks("B", this.arcs, this.text.text));
   }
 }
 
@@ -180,6 +180,7 @@ function changeOf(prompt, told, href) {
             of=${changed}
             more=${[[t("prompt.changed.beyond"), changed.beyond]]}
             sum=${told.logit[0] - told.logit[1]}
+            total="A − B"
             go=${(/** @type {Head} */ head) => prompt.open([head])}
           />`
       }

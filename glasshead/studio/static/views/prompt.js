@@ -4,7 +4,7 @@ import { Arcs, keysOf, whereItLooks } from "../arcs.js";
 import { MOST_COLORS, categories } from "../colors.js";
 import { choice, menu, progress, slider } from "../controls.js";
 import { signed } from "../diverging.js";
-import { button, element, fill, turnTo } from "../dom.js";
+import { button, element, fill, showNearby } from "../dom.js";
 import { decimal, range, rowAt, weight, wholeNumber } from "../numbers.js";
 import { HeadGrid } from "../parts/head-grid.js";
 import { html, render } from "../parts/html.js";
@@ -266,22 +266,21 @@ class Prompt {
   }
 
   tell() {
-    const { arcs, t } = this;
-    const [layer, head] = this.shown.at(-1);
-    const { query } = arcs;
-    const { key } = arcs.strongest();
-    const href = linkTo("heads", { said: this.text.text, layer, head, query, key });
-    const link = element("a.more", { href }, t("prompt.map"));
-    fill(this.why, this.whereItLooks("A", arcs), " ", link);
+    fill(this.why, this.whereItLooks("A", this.arcs, this.text.text));
     this.compare.follow();
   }
 
-  // The sentence about a prompt, which is named where there are two.
-  /** @param {string} name @param {Arcs} arcs */
-  whereItLooks(name, arcs) {
+  // The sentence about a prompt, which is named where there are two, and a link to its map.
+  /** @param {string} name @param {Arcs} arcs @param {string} said */
+  whereItLooks(name, arcs, said) {
+    const { t, compare, without } = this;
     const last = this.shown.at(-1);
-    const told = whereItLooks(this.t, last, arcs, placeOf(this.without, last) >= 0);
-    return this.compare.isOn ? `${name}${this.t("shell.colon")}${told}` : told;
+    const [layer, head] = last;
+    const { key } = arcs.strongest();
+    const href = linkTo("heads", { said, layer, head, query: arcs.query, key });
+    const told = whereItLooks(t, last, arcs, placeOf(without, last) >= 0);
+    const named = compare.isOn ? `${name}${t("shell.colon")}${told}` : told;
+    return [named, " ", element("a.more", { href }, t("prompt.map"))];
   }
 
   chosen(/** @type {Head} */ head) {
@@ -291,10 +290,7 @@ class Prompt {
     }
     const next = toggled(this.shown, head).slice(-MOST_COLORS);
     this.open(next.length ? next : [head]);
-    const { element: arcs } = this.arcs;
-    if (turnTo(arcs)) return;
-    // On a small screen, the arcs may be out of sight.
-    if (matchMedia("(max-width: 60rem)").matches) arcs.scrollIntoView({ block: "nearest" });
+    showNearby(this.arcs.element);
   }
 
   async open(/** @type {Head[]} */ heads) {

@@ -7,6 +7,7 @@ import { h, html, render } from "../parts/html.js";
 import { ArrowPlane, planeOfPair, planeWith, widest } from "./steps-arrow-plane.js";
 import { bar, barLine } from "./steps-bars.js";
 import { shortWeight } from "./steps-layout.js";
+import { vector } from "./steps-row.js";
 import { factor, partElements, product, subscript } from "./steps-sums.js";
 
 /** @import { Context } from "../app.js" */
@@ -28,8 +29,14 @@ export class Arrows {
     this.origin = "";
     this.none = element("p.said");
     this.controls = element("div.controls");
-    const keys = new ArrowPlane(t, "keys", () => this.draw());
-    const values = new ArrowPlane(t, "values", () => this.draw());
+    // The plane whose formula is written.
+    this.told = "keys";
+    const tell = (/** @type {string} */ name) => {
+      this.told = name;
+      this.draw();
+    };
+    const keys = new ArrowPlane(t, "keys", () => tell("keys"));
+    const values = new ArrowPlane(t, "values", () => tell("values"));
     this.planes = { keys, values };
     this.numbers = element("div");
     // A telephone has room for one plane.
@@ -37,7 +44,7 @@ export class Arrows {
       t("practice.drag"),
       [keys, values].map(({ name, title }) => [name, title]),
       "keys",
-      () => {},
+      tell,
     );
     // Without vectors there is nothing to drag.
     this.body = element(
@@ -118,12 +125,12 @@ export class Arrows {
     const { row, pair, isFitted, planes } = this;
     for (const plane of Object.values(planes)) {
       const { name } = plane;
-      const vector = name === "keys" ? row.q : row.context;
+      const main = name === "keys" ? row.q : row.context;
       const [own, others] = [this.shown, this.others].map((places) => {
         return this.seen(places).map((at) => this[name][at]);
       });
       plane.turn(
-        isFitted ? planeWith(vector, own) : planeOfPair(vector.length, pair),
+        isFitted ? planeWith(main, own) : planeOfPair(main.length, pair),
         // In a rotated plane, an axis is not one of the vector's numbers.
         isFitted ? [] : pair.map((each) => name[0] + subscript(each)),
         others,
@@ -174,7 +181,8 @@ export class Arrows {
     const part = [kept, t("drag.path"), dots].filter(Boolean).join(" ");
     planes.keys.draw(worked, this.keyMarks(worked), scores);
     planes.values.draw(worked, this.valueMarks(worked, context), part);
-    render(this.table(worked), this.numbers);
+    const line = this.told === "keys" ? this.sumOf(worked.scores) : this.contextOf(context);
+    render(this.table(worked, line), this.numbers);
   }
 
   keyMarks(/** @type {Worked} */ worked) {
@@ -216,13 +224,16 @@ export class Arrows {
     ];
   }
 
-  table(/** @type {Worked} */ { scores, masked, weights }) {
+  /** @param {Worked} worked @param {Part[]} line */
+  table({ masked, weights }, line) {
     const { t, row, shown, others, words } = this;
     const told = t("walk.others", { count: grouped(this.seen(others).length || others.length) });
     const weight = sum(others.map((each) => weights[each]));
     const isScaled = !row.changes.some((phase) => phase === "capped" || phase === "biased");
     return html`
-      <p class="line">${partElements(this.sumOf(scores), row.decimals, h)}</p>
+      <p class=${this.told === "keys" ? "line" : "line listed"}>
+        ${partElements(line, row.decimals, h)}
+      </p>
       <div class="bars" style=${{ "--rows": 1 + shown.length + Number(others.length > 0) }}>
         <span></span>
         <span class="head">${isScaled && !row.isHard ? "β·s" : t("steps.scaled")}</span>
@@ -236,6 +247,11 @@ export class Arrows {
         ${others.length > 0 && barLine(told, null, bar(weight, false), shortWeight(weight, 3))}
       </div>
     `;
+  }
+
+  /** The context, which the weights mix of the values. @param {number[]} context @returns {Part[]} */
+  contextOf(context) {
+    return [`c(${this.row.word}) = Σ p·v = `, ...vector(context)];
   }
 
   // The score of the key that is held, or else the query's own: the length of the query times that

@@ -209,7 +209,7 @@ function products({ q, isProduct }, { k, score }) {
 }
 
 /** @param {number[]} values @returns {Part[]} */
-function vector(values) {
+export function vector(values) {
   const shown = values.slice(0, NUMBERS).map((each) => [each]);
   return ["[", ...joined(shown, ", "), values.length > NUMBERS ? ", …]" : "]"];
 }

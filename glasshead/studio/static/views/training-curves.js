@@ -63,6 +63,7 @@ export function curvePlot(t, data, width) {
   const upright = (step, look) => {
     return { d: `M${Math.round(x.place(step)) + 0.5} ${TOP}V${bottom}`, ...look };
   };
+  const isEmpty = !steps.some(isShown);
   const curvesOf = (/** @type {boolean} */ below) => {
     const some = curves.filter((curve) => Boolean(curve.below) === below);
     return some.flatMap((curve) => curveMarks(curve, x, y));
@@ -72,6 +73,7 @@ export function curvePlot(t, data, width) {
     ...y.marks,
     ...(threshold === undefined ? [] : thresholdMarks(t, threshold, y, right)),
     ...(isShown(best) ? [upright(best, { stroke: "quiet", dash: "2 3" })] : []),
+    ...(isEmpty ? [smallText(t("training.empty"), (LEFT + right) / 2, bottom - 6, "middle")] : []),
     ...curvesOf(true),
     ...curvesOf(false),
     ...alarms

@@ -187,14 +187,17 @@ function alarmLine(t, { kind, heads, first, last }, { alarms, heads: maps }, ope
   return element(
     "div.kind",
     element("span", t("training.group", { name, steps })),
-    [...layers].map(([layer, ofIt]) => [
-      element("b", { title: layer }, t("training.layer", { layer: nameOf(layer) })),
-      ofIt.map((alarm) => {
-        const label = nameOf(layer) + t("shell.comma") + t("training.head", alarm);
-        const made = button(String(alarm.head), () => open(alarm));
-        return Object.assign(made, { ariaLabel: label });
-      }),
-    ]),
+    [...layers].map(([layer, ofIt]) =>
+      element(
+        "div",
+        element("b", { title: layer }, t("training.layer", { layer: nameOf(layer) })),
+        ofIt.map((alarm) => {
+          const label = nameOf(layer) + t("shell.comma") + t("training.head", alarm);
+          const made = button(String(alarm.head), () => open(alarm));
+          return Object.assign(made, { ariaLabel: label });
+        }),
+      ),
+    ),
     more > 0 && element("span.quiet", t("training.more", { count: grouped(more) })),
   );
 }
