@@ -123,7 +123,7 @@ class Note(_TextBlock):
 
     def html(self, words: Words = ENGLISH) -> str:
         """Draw the remark as `p` of its own class."""
-        return rendered("note.html", text=subscripts(collapse(self.text)))
+        return rendered("note.html", text=collapse(self.text))
 
 
 _LETTER = "[A-Za-zΑ-Ωα-ω∂]"

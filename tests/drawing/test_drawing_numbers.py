@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from glasshead.drawing import Formula, Note, Table, Words, number, printable, vector, visible
+from glasshead.drawing import Formula, Table, Words, number, printable, vector, visible
 from glasshead.drawing.document import subscripts
 from glasshead.drawing.printable import shorten
 
@@ -163,7 +163,6 @@ def test_shortened_text_fits_and_says_so(text, width):
 def test_indices_and_powers_are_set(text, html):
     assert subscripts(text) == html
     assert html in Formula(text).html()
-    assert html in Note(text).html()
 
 
 @pytest.mark.parametrize(
