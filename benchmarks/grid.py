@@ -14,8 +14,8 @@
 Each cell measures SDPA and the engines in turn, in one process. The order is that of telling most
 when cut off: first a coarse grid over everything, then the cells between, and what takes minutes
 last. The JSON is written after each cell. Another run resumes where the last one was interrupted;
-`--again` begins again. Of a cell that misses a goal, three turns do not show whether the engine
-misses it or the measurement: `--missed` replaces its figures by those of more turns.
+`--again` begins again. In three turns, noise alone can miss a goal: `--missed` measures the stored
+cells that miss one in more turns, and replaces their figures.
 
 Results stand in build/benchmarks/grid-ENGINES.json, or, with `--store NAME PROCESSOR`, in
 benchmarks/results/grids/NAME.json, from which `make bench-page` makes the tables of
@@ -127,7 +127,7 @@ class Care:
         return max(self.least(turn), min(13 * self.turns, int(self.seconds / turn)))
 
 
-# Of cells that miss a goal.
+# How long cells that miss a goal are measured again.
 EXACT = Care(seconds=2, turns=12)
 
 

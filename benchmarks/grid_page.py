@@ -34,7 +34,7 @@ def slow(cells: Iterable[Figures], engine: str) -> int:
 
 
 def misses(one: Figures, engine: str) -> bool:
-    """Whether an engine misses a goal in a cell."""
+    """Return whether an engine misses a goal in a cell."""
     return bool(slow([one], engine) or missed([one], engine))
 
 

@@ -72,7 +72,7 @@ def json_ready(value: Any) -> Any:
     """
     if isinstance(value, Tensor):
         numbers = value.detach().cpu()
-        # Most have nothing to look for, number by number.
+        # Numbers that are all finite need no look at each one.
         listed = numbers.tolist()
         return listed if numbers.isfinite().all() else json_ready(listed)
     if isinstance(value, Mapping):
